@@ -9,7 +9,7 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Collection
 
-from store import artifacts
+from store import artifacts, log_destinations
 from store.containers import Limits
 from store.manifests import Manifest
 
@@ -45,6 +45,9 @@ LEAVING = "leaving.1"
 
 RESTART_AFTER = "restart-after.1"
 """The agent restarts a pod that stays unhealthy (``health.restart_after``); an older one would let it be."""
+
+LOGS = "logs.1"
+"""The agent sends output to ``logs.to``; an older one would keep it in its files alone."""
 
 ARTIFACTS = "artifacts.1"
 """The agent fetches artifacts before a start; an older one would start the pod without them. The farm places
@@ -158,6 +161,7 @@ def needed(manifest: Manifest) -> tuple[str, ...]:
     younger = {
         LEAVING: manifest.stop.leaves,
         RESTART_AFTER: manifest.health is not None and manifest.health.restart_after > 0,
+        LOGS: bool(log_destinations.elsewhere(manifest.logs.to)),
         ARTIFACTS: bool(manifest.artifacts),
         SECRETS: bool(manifest.sealed),
         LIMITS: limits_process(manifest),

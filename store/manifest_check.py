@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
-from store import artifacts, secrets
+from store import artifacts, log_destinations, secrets
 from store.containers import Container, File, Mount, Secret
 from store.errors import InputInvalid, refuse
 from store.images import parse
@@ -380,6 +380,8 @@ def _of_amounts(manifest: Manifest) -> Iterator[Mistake]:
         yield "logs.max_bytes", manifest.logs.max_bytes, "1024 to 2^50"
     if not 0 <= manifest.logs.keep <= 1000:
         yield "logs.keep", manifest.logs.keep, "0 to 1000"
+    for found, expected in log_destinations.mistakes(manifest.logs.to):
+        yield "logs.to", found, expected
 
 
 def _of_times(manifest: Manifest) -> Iterator[Mistake]:

@@ -102,10 +102,14 @@ class Stop(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Logs(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Log files of one instance: at most ``max_bytes`` each, and ``keep`` old ones."""
+    """Log files of one instance: at most ``max_bytes`` each, and ``keep`` old ones.
+
+    ``to``: where the output goes besides; empty: where the node's agent sends it (``agent.log_to``).
+    """
 
     max_bytes: Whole = 10 * 1024 * 1024
     keep: int = 3
+    to: list[str] = []
 
 
 class Constraint(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -104,6 +104,20 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     oom_kills: int = 0
 
 
+class Forwarded(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """How a pod's output goes to one destination; agents answer it, nothing stores it.
+
+    ``sent``, ``lost`` and ``behind`` are bytes: sent by this agent, rotated away before they were sent, and
+    not sent yet. ``problem`` says why nothing is sent now.
+    """
+
+    to: str
+    sent: int = 0
+    lost: int = 0
+    behind: int = 0
+    problem: str = ""
+
+
 class Reality(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """One instance on a node. ``started`` (seconds since the epoch) identifies the start (R22).
 

@@ -15,6 +15,7 @@ import structlog
 
 from farmd.agent.artifacts.cache import Artifacts
 from farmd.agent.errors import AgentError
+from farmd.agent.forwarding.forwarder import Forwarder
 from farmd.agent.intents import Intents
 from farmd.agent.lease import Leases
 from farmd.agent.leaving import Leaves
@@ -110,7 +111,7 @@ class Agent:
             secrets=Secrets(config.secrets),
         )
         able = [
-            *(features.JOBS, features.ADDRESS, features.LEAVING, features.RESTART_AFTER),
+            *(features.JOBS, features.ADDRESS, features.LEAVING, features.RESTART_AFTER, features.LOGS),
             *([features.ACCESS] if config.asks_for_keys else []),
             *([] if signing is None else [f"{features.SIGNATURES}{signing.policy}", features.BOUND]),
         ]
@@ -186,6 +187,16 @@ class Agent:
             lambda: [pod.identity for pod in self.pods if pod.identity is not None],
             recorder if config.pod_metrics else None,
         )
+        self.forwarder = Forwarder(
+            self.state,
+            config.node,
+            lambda: self.pods,
+            clock,
+            recorder,
+            default=config.log_to,
+            hosts=config.log_hosts,
+            authorities=config.log_ca,
+        )
         self._supervisor = self._supervising(manifests, rng, ids, recorder)
         if admission is not None:
             admission.revocations.news = self._revoked
@@ -207,6 +218,7 @@ class Agent:
             pods=self.pods,
             state=self.state,
             gone=self.gone,
+            last_words=self.forwarder.ending,
             runtimes=self._runtimes,
             ports=ports,
             health=health,
@@ -311,6 +323,7 @@ class Agent:
             asyncio.create_task(self._kept_up("reality", self._reality.run)),
             asyncio.create_task(self._kept_up("leader", self._follow_leader)),
             asyncio.create_task(self._kept_up("usage", self.usages.run)),
+            asyncio.create_task(self._kept_up("logs", self.forwarder.run)),
             *(
                 [asyncio.create_task(self._kept_up("revocations", self._admission.revocations.run))]
                 if self._admission is not None

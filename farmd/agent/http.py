@@ -36,7 +36,8 @@ def _anywhere(_: web.Request) -> AbstractContextManager[None]:
 
 def add_routes(app: web.Application, agent: Agent, clock: Clock, parked: Parked = _anywhere) -> None:
     """Mount ``GET /v1/pods``, ``GET /v1/pods/{instance}/usage`` and
-    ``GET /v1/pods/{instance}/logs?lines=N&follow=1``. A pod without a control group has no usage (null).
+    ``GET /v1/pods/{instance}/logs?lines=N&follow=1``. A pod without a control group has no usage (null);
+    beside it stands how its output is forwarded.
 
     ``previous=1``: the output of the start before the last one. ``since=S``: that of the last S seconds.
     ``timestamps=1``: each line begins with its time. The answer's header ``Farmd-Log-Times`` says that these
@@ -60,7 +61,8 @@ def add_routes(app: web.Application, agent: Agent, clock: Clock, parked: Parked 
         if agent.pods.get(instance) is None:
             raise _unknown(instance)
         await agent.usages.look()
-        return web.json_response({"usage": plain(agent.usages.found.get(instance))})
+        found = agent.usages.found.get(instance)
+        return web.json_response({"usage": plain(found), "logs": plain(agent.forwarder.of(instance))})
 
     async def pod_logs(request: web.Request) -> web.StreamResponse:
         instance = request.match_info["instance"]

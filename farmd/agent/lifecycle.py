@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 
 import msgspec
@@ -41,6 +42,7 @@ class Lifecycle:
     pods: Pods
     state: StateDirectory
     gone: Gone
+    last_words: Callable[[str], AbstractAsyncContextManager[None]]
     runtimes: Runtimes
     ports: PortRange
     health: HealthWatcher
@@ -277,7 +279,8 @@ class Lifecycle:
         self.state.require_answer()
         self.state.forget(pod.instance)
         await asyncio.to_thread(self.gone.keep, pod.instance)
-        await asyncio.to_thread(self.state.remove, pod.instance)
+        async with self.last_words(pod.instance):
+            await asyncio.to_thread(self.state.remove, pod.instance)
         self.ports.release(pod.instance)
         pod.stored = False
         if pod.record.wanted:

@@ -215,7 +215,7 @@ def chosen(directory: Path, choice: Choice, until: int | None = None) -> list[Lo
         start = starts[-2]
     lines: list[LogLine] = []
     for part in parts:
-        lines = _last(part, choice.last - len(lines), start) + lines
+        lines = last_of(part, choice.last - len(lines), start) + lines
     return [line for line in lines if line.at >= choice.since]
 
 
@@ -230,7 +230,7 @@ def stamped_all(at: float, text: bytes, *, begins: bool) -> bytes:
     return (stamp if begins else b"") + lines.replace(b"\n", b"\n" + stamp) + text[len(lines) :]
 
 
-class _Part(NamedTuple):
+class Part(NamedTuple):
     """The end of one file: ``data`` from the offset ``base`` on, and its marks."""
 
     data: bytes
@@ -238,7 +238,7 @@ class _Part(NamedTuple):
     marks: list[Mark]
 
 
-def _parts(directory: Path, until: int | None) -> Iterator[_Part]:
+def _parts(directory: Path, until: int | None) -> Iterator[Part]:
     """The end of the output, file by file, newest first."""
     room, room_for_marks = MAX_TAIL_BYTES, MAX_MARK_BYTES
     for path in files(directory):
@@ -254,13 +254,13 @@ def _parts(directory: Path, until: int | None) -> Iterator[_Part]:
         room_for_marks -= len(text)
         if base and (cut := data.find(b"\n") + 1):
             data, base = data[cut:], base + cut
-        yield _Part(data, base, _parsed(text))
+        yield Part(data, base, parsed_marks(text))
         room -= len(data)
         if room <= 0:
             break
 
 
-def _last(part: _Part, count: int, start: str | None) -> list[LogLine]:
+def last_of(part: Part, count: int, start: str | None) -> list[LogLine]:
     """The last lines of a file, or of one start in it."""
     data, base, marks = part
     offsets = [mark.offset for mark in marks]
@@ -293,7 +293,7 @@ def _marks(log: Path, room: int) -> bytes:
         return b""
 
 
-def _parsed(text: bytes) -> list[Mark]:
+def parsed_marks(text: bytes) -> list[Mark]:
     """Marks; an incomplete one (after a crash, or where reading began) is left out."""
     found = []
     for line in text.decode("ascii", "replace").splitlines():

@@ -75,6 +75,9 @@ class AgentConfig:
     secrets: SecretConfig = field(default_factory=SecretConfig)
     cgroup: str = "auto"
     pod_metrics: bool = False
+    log_to: tuple[str, ...] = ()
+    log_hosts: tuple[str, ...] = ()
+    log_ca: str = ""
     asks_for_keys: bool = False
     """Whether its HTTP wants a one-time key of who has no token."""
 

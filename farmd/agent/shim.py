@@ -9,7 +9,7 @@ process of an instance.
 """
 
 # pathlib would cost more memory than the rest of this file:
-# ruff: noqa: PTH100, PTH104, PTH108, PTH110, PTH120, PTH123
+# ruff: noqa: PTH100, PTH104, PTH116, PTH108, PTH110, PTH120, PTH123
 
 from __future__ import annotations
 
@@ -58,7 +58,8 @@ class Log:
 
     If the disk fails, lines are lost and a later line says so; the workload is never blocked or ended.
     Beside each file, a file of marks says, once a second at most, at which time and in which start its output
-    was written. Without room for marks, only these times are lost.
+    was written. Without room for marks, only these times are lost. Its first line, ``@N``, says how many
+    bytes the files before it had, so that a reader knows how much was rotated away before it came.
     """
 
     def __init__(self, directory: str, max_bytes: int, keep: int, start: str = "") -> None:
@@ -71,6 +72,7 @@ class Log:
         self.keep = keep
         self.fd = -1
         self.size = 0
+        self.before = -1
         self.lost = 0
         self.why = ""
 
@@ -128,9 +130,13 @@ class Log:
     def _open(self) -> bool:
         try:
             self.fd = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-            self.size = os.fstat(self.fd).st_size
+            former, self.size = self.size, os.fstat(self.fd).st_size
+            if self.before < 0:
+                self.before = self._written_before(".1" if self.size == 0 else "")
+            elif self.size == 0:
+                self.before += former
             if self.size == 0:
-                self._forget_marks()
+                self._begin_marks()
             if self.lost:
                 note = f"\nfarmd: {self.lost} bytes of output were lost here: {self.why}\n"
                 self.size += os.write(self.fd, note.encode())
@@ -139,11 +145,26 @@ class Log:
             self._lose(error)
         return self.fd >= 0
 
-    def _forget_marks(self) -> None:
+    def _begin_marks(self) -> None:
         self.marked = 0.0
         self.marks_size = 0
-        if os.path.exists(self.marks):
-            os.unlink(self.marks)
+        try:
+            fd = os.open(self.marks, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            try:
+                write_all(fd, f"@{self.before}\n".encode())
+            finally:
+                os.close(fd)
+        except OSError:
+            pass
+
+    def _written_before(self, number: str) -> int:
+        """How many bytes were written before the present file, as its marks say, or those of the last one."""
+        try:
+            with open(self.marks + number, "rb") as file:
+                found = int(file.readline(32).strip(b"@\n"))
+            return found + os.stat(self.path + number).st_size if number else found
+        except (OSError, ValueError):
+            return 0
 
     def _lose(self, error: OSError) -> None:
         self.why = trouble(error)

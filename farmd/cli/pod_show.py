@@ -16,7 +16,7 @@ from farmd.cli.output import document, emit, say_facts, show
 from farmd.overview import PodRow
 from farmd.tables import manifests as manifest_facts
 from farmd.tables.model import Table, clean
-from farmd.tables.pods import facts, pod_table, usage_facts
+from farmd.tables.pods import facts, log_facts, pod_table, usage_facts
 from store import families, selectors
 from store.errors import Ambiguous, NotFound
 from store.keys import valid_instance, valid_segment
@@ -115,11 +115,13 @@ async def describe(invocation: Invocation, pod: str) -> None:
 async def _show(invocation: Invocation, row: PodRow) -> None:
     output = invocation.settings.output
     manifest, runs = await manifest_facts.read(invocation.call, row.manifest)
-    used, unknown = None, ""
+    found, unknown = cli_usage.OfPod(), ""
     if row.pid and output != "name":
-        used, unknown = await cli_usage.of_pod(invocation, row.node, row.instance)
+        found, unknown = await cli_usage.of_pod(invocation, row.node, row.instance)
+    used = found.usage
     if output in {"json", "yaml"}:
-        emit(invocation, document("Pod", plain(row) | {"usage": plain(used), "runs": plain(manifest)}))
+        asked = {"usage": plain(used), "logs": plain(found.logs)}
+        emit(invocation, document("Pod", plain(row) | asked | {"runs": plain(manifest)}))
     elif output == "name":
         click.echo(f"pod/{row.node}/{row.instance}")
     else:
@@ -128,6 +130,7 @@ async def _show(invocation: Invocation, row: PodRow) -> None:
             told += usage_facts(used, manifest)
         elif unknown:
             told.append(("Uses", f"unknown: {unknown}"))
+        told += log_facts(found.logs)
         say_facts(told + inside(row, manifest), 15)
 
 

@@ -25,7 +25,7 @@ from store.errors import StoreError
 from store.http import reason
 from store.keys import valid_segment
 from store.nodes import NodeStore
-from store.reality import Usage
+from store.reality import Forwarded, Usage
 from store.times import plain
 from store.words import amount_text, count_of, size_text
 
@@ -40,6 +40,7 @@ class OfPod(msgspec.Struct):
     """An agent's answer about one pod."""
 
     usage: Usage | None = None
+    logs: list[Forwarded] = []
 
 
 class OfNode(msgspec.Struct):
@@ -52,14 +53,15 @@ class Unknown(Exception):
     """What a pod uses cannot be told; the text says why."""
 
 
-async def of_pod(invocation: Invocation, node: str, instance: str) -> tuple[Usage | None, str]:
+async def of_pod(invocation: Invocation, node: str, instance: str) -> tuple[OfPod, str]:
     """What a pod uses now; else why that is not known."""
     try:
         body = await _answer(invocation, node, instance)
     except Unknown as error:
-        return None, str(error)
-    found = codec.decode(OfPod, body, "usage").usage
-    return found, "" if found is not None else "its node has no control group (version 2) for it alone"
+        return OfPod(), str(error)
+    found = codec.decode(OfPod, body, "usage")
+    known = found.usage is not None
+    return found, "" if known else "its node has no control group (version 2) for it alone"
 
 
 async def of_nodes(invocation: Invocation, names: Sequence[str]) -> dict[Place, Usage]:

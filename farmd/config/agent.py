@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from msgspec import field
 
 from farmd.config.fields import Section, key, this_host
+from store import log_destinations
 from store.artifacts import source_mistake
 from store.credentials import told
 from store.features import ALLOWABLE, NETWORK, PROCESSES
@@ -86,6 +87,11 @@ def _all_absolute(value: list[str]) -> None:
 def _state_dir(value: str) -> None:
     if not value.startswith("/"):
         raise ValueError("expected an absolute path, because processes in other folders use it")
+
+
+def _log_to(value: list[str]) -> None:
+    for found, expected in log_destinations.mistakes(value):
+        raise ValueError(f"found {found!r}, expected {expected}")
 
 
 def _allow(value: list[str]) -> None:
@@ -267,6 +273,22 @@ class AgentSection(Section, frozen=True):
     pod_metrics: Annotated[
         bool, key("Export what each pod uses as metrics, of at most 200 pods; eight series for each.")
     ] = False
+    log_to: Annotated[
+        list[str],
+        key(
+            "Where the output of pods goes besides their files, unless their manifest says so (`logs.to`).",
+            form=f"a list of {log_destinations.EXPECTED}",
+            check=_log_to,
+        ),
+    ] = field(default_factory=list)
+    log_hosts: Annotated[
+        list[str],
+        key("Syslog servers to which output may go; empty: all.", form="a list of host names and addresses"),
+    ] = field(default_factory=list)
+    log_ca: Annotated[
+        str,
+        key("File of the authorities of syslog servers with TLS; empty: the machine's.", check=_absolute),
+    ] = ""
     signatures: Annotated[
         Literal["none", "warn", "enforce"],
         key("Unsigned pods: none starts them, warn starts them with a warning, enforce refuses them."),

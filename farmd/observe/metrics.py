@@ -336,6 +336,19 @@ def table() -> tuple[Metric, ...]:
                 ("disk_written_bytes", "Bytes that a pod wrote to disks"),
             )
         ),
+        *(
+            Metric(
+                f"farmd_log_bytes_{what}_total",
+                "counter",
+                text,
+                {"to": ("journald", "udp", "tcp", "tls")},
+                role="agent",
+            )
+            for what, text in (
+                ("sent", "Bytes of pods' output that the agent sent to a journald or a syslog server."),
+                ("lost", "Bytes of pods' output that were rotated away before they could be sent."),
+            )
+        ),
         Metric(
             "farmd_runtime_up",
             "gauge",
@@ -397,7 +410,7 @@ _HEADINGS = {
     "Consul": "invalid session store txn watch",
     "Work of a farm": "blocked cycle cycles frozen lock owned",
     "Owners of pods": "crash owner owners",
-    "Nodes and their pods": "artifact artifacts checked health image images pod pods runtime unsigned",
+    "Nodes and their pods": "artifact artifacts checked health image images log pod pods runtime unsigned",
     "Kubernetes": "informer kubernetes",
     "Alerts": "alerts",
 }

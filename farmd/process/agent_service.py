@@ -61,6 +61,9 @@ def build_agent(dependencies: Dependencies) -> Built:
         ),
         cgroup=section.cgroup,
         pod_metrics=section.pod_metrics,
+        log_to=tuple(section.log_to),
+        log_hosts=tuple(section.log_hosts),
+        log_ca=section.log_ca,
         asks_for_keys=asks_for_keys(dependencies.config.web),
     )
     container = ContainerConfig(

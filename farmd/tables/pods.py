@@ -9,7 +9,7 @@ from farmd.overview import PodRow
 from farmd.tables.model import Column, Table, ago, clean, pairs
 from store.containers import Limits
 from store.manifests import Manifest
-from store.reality import Exit, Usage, ending
+from store.reality import Exit, Forwarded, Usage, ending
 from store.times import plain, rfc3339
 from store.words import amount_text, size_text
 
@@ -100,6 +100,18 @@ def usage_facts(used: Usage, manifest: Manifest | None) -> list[tuple[str, str]]
         ("Tasks", ", ".join(tasks)),
         ("Disk", disk),
     ]
+
+
+def log_facts(found: Sequence[Forwarded]) -> list[tuple[str, str]]:
+    """How a pod's output is forwarded."""
+    told = []
+    for each in found:
+        words = [f"{size_text(each.sent)} sent"]
+        words += [f"{size_text(each.lost)} lost"] if each.lost else []
+        words += [f"{size_text(each.behind)} waiting"] if each.behind else []
+        words += [f"not now: {clean(each.problem)}"] if each.problem else []
+        told.append(("Logs to", f"{each.to}: {', '.join(words)}"))
+    return told
 
 
 def _beside(asked: float, limit: float, text: Callable[[float], str]) -> list[str]:

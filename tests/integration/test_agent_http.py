@@ -44,7 +44,7 @@ async def test_pods_and_logs_over_http(rig: Agents) -> None:
         assert (await text("/v1/pods/other/logs"))[0] == 404
         assert (await text("/v1/pods/other/usage"))[0] == 404
         # This agent runs under no unit, so it has no groups.
-        assert await text("/v1/pods/web/usage") == (200, '{"usage": null}')
+        assert await text("/v1/pods/web/usage") == (200, '{"usage": null, "logs": []}')
         assert (await text("/v1/pods/..%2F..%2Fetc/logs"))[0] == 404
         async with http.get("/v1/pods/web/logs?lines=1&follow=1") as answer:
             assert await answer.content.readline() == b"line 3\n"

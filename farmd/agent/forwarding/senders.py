@@ -1,0 +1,285 @@
+"""How lines reach a destination: journald's native protocol, and syslog (RFC 5424) by UDP, TCP and TLS.
+
+A sender blocks for a few seconds at the most; it is called by a thread of its own. What a workload wrote is
+only ever a value: in journald's protocol its length comes first, in a stream of syslog, too (RFC 6587).
+"""
+
+from __future__ import annotations
+
+import array
+import errno
+import fcntl
+import os
+import re
+import socket
+import ssl
+import struct
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Protocol
+
+from farmd.agent.forwarding.stream import Origin
+from farmd.agent.logs import LogLine
+from store.log_destinations import Destination
+
+JOURNAL = "/run/systemd/journal/socket"
+SEND_SECONDS, CONNECT_SECONDS = 5.0, 5.0
+SEND_BYTES = 128 * 1024
+INFO = 6
+USER_INFO = 8 + INFO
+"""The priority of all output: facility ``user``, severity ``informational``."""
+ENTERPRISE = "farmd@32473"
+_TOO_LARGE = {errno.EMSGSIZE, errno.ENOBUFS}
+
+
+class Sender(Protocol):
+    """One destination; lines longer than ``longest`` bytes are cut before they come."""
+
+    longest: int
+
+    def send(self, origin: Origin, lines: Sequence[LogLine]) -> int:
+        """Send lines; how many of the first ones were sent, at least one. After an error, the same call with
+        the same lines goes on where it was.
+
+        Raises:
+            OSError: none was.
+        """
+        ...
+
+    def close(self) -> None:
+        """Drop the connection."""
+        ...
+
+
+def of(destination: Destination, authorities: str) -> Sender:
+    """The sender of a destination; ``authorities``: a file of those that TLS trusts, empty: the system's."""
+    if destination.kind == "journald":
+        return Journal()
+    if destination.kind == "udp":
+        return Datagrams(destination)
+    return Connection(destination, authorities)
+
+
+class Journal:
+    """journald on this machine."""
+
+    longest = 256 * 1024
+
+    def __init__(self, path: str = JOURNAL) -> None:
+        self._path = path
+        self._socket: socket.socket | None = None
+
+    def send(self, origin: Origin, lines: Sequence[LogLine]) -> int:
+        """Send each line as an entry."""
+        fields = _fields(origin)
+        for at, line in enumerate(lines):
+            try:
+                self._entry(b"".join((fields, *_of_line(line))))
+            except OSError:
+                self.close()
+                if at == 0:
+                    raise
+                return at
+        return len(lines)
+
+    def _entry(self, entry: bytes) -> None:
+        if self._socket is None:
+            self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+            self._socket.settimeout(SEND_SECONDS)
+            self._socket.connect(self._path)
+        try:
+            self._socket.send(entry)
+        except OSError as error:
+            if error.errno not in _TOO_LARGE:
+                raise
+            _send_sealed(self._socket, entry)
+
+    def close(self) -> None:
+        """Drop the socket."""
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+
+def _send_sealed(to: socket.socket, entry: bytes) -> None:
+    """Pass an entry that is too large for a datagram as a file in memory that nobody can change."""
+    fd = os.memfd_create("farmd-log", os.MFD_ALLOW_SEALING | os.MFD_CLOEXEC)
+    with os.fdopen(fd, "wb", buffering=0) as file:
+        rest = memoryview(entry)
+        while rest:
+            rest = rest[file.write(rest) :]
+        seals = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SEAL
+        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, seals)
+        to.sendmsg([], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [fd]))])
+
+
+def _fields(origin: Origin) -> bytes:
+    fields = {
+        "PRIORITY": str(INFO),
+        "SYSLOG_IDENTIFIER": origin.owner,
+        "FARMD_POD": origin.instance,
+        "FARMD_OWNER": origin.owner,
+        "FARMD_OWNER_ID": origin.owner_id,
+        "FARMD_NODE": origin.node,
+    }
+    return b"".join(_field(key, value.encode()) for key, value in fields.items() if value)
+
+
+def _of_line(line: LogLine) -> Iterator[bytes]:
+    if line.at:
+        yield _field("FARMD_TIME", _time(line.at).encode())
+    if line.start:
+        yield _field("FARMD_START", line.start.encode())
+    yield _field("MESSAGE", line.text.removesuffix(b"\n").removesuffix(b"\r"))
+
+
+def _field(name: str, value: bytes) -> bytes:
+    """A field with its length before it, so that nothing in the value can begin another field."""
+    return name.encode() + b"\n" + struct.pack("<Q", len(value)) + value + b"\n"
+
+
+def _time(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def message(origin: Origin, line: LogLine) -> bytes:
+    """A line as a message of RFC 5424, without control characters that could end or forge another one."""
+    known = {"pod": origin.instance, "owner": origin.owner, "node": origin.node}
+    data = " ".join(f'{key}="{_value(value)}"' for key, value in known.items())
+    head = " ".join(
+        (
+            f"<{USER_INFO}>1",
+            _time(line.at) if line.at else "-",
+            _header(origin.node, 255),
+            _header(origin.owner, 48),
+            _header(origin.instance, 128),
+            "-",
+            f"[{ENTERPRISE} {data}]",
+        )
+    )
+    text = line.text.removesuffix(b"\n").removesuffix(b"\r")
+    return head.encode() + b" " + text.translate(_CONTROLS)
+
+
+_CONTROLS = bytes(0x20 if (each < 0x20 and each != 0x09) or each == 0x7F else each for each in range(256))
+
+
+def _header(value: str, most: int) -> str:
+    return re.sub(r"[^!-~]", "_", value)[:most] or "-"
+
+
+def _value(value: str) -> str:
+    return re.sub(r'(["\\\]])', r"\\\1", value)
+
+
+class Datagrams:
+    """A syslog server by UDP: nothing tells whether it reads them."""
+
+    longest = 1024
+
+    def __init__(self, destination: Destination) -> None:
+        self._to = (destination.host, destination.port)
+        self._socket: socket.socket | None = None
+
+    def send(self, origin: Origin, lines: Sequence[LogLine]) -> int:
+        """Send each line as a datagram."""
+        for at, line in enumerate(lines):
+            try:
+                if self._socket is None:
+                    self._socket = _connected(self._to)
+                self._socket.send(message(origin, line))
+            except OSError:
+                self.close()
+                if at == 0:
+                    raise
+                return at
+        return len(lines)
+
+    def close(self) -> None:
+        """Drop the socket."""
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+
+def _connected(to: tuple[str, int]) -> socket.socket:
+    """A socket of UDP, which hears that nobody listens there."""
+    family, kind, protocol, _, address = socket.getaddrinfo(*to, type=socket.SOCK_DGRAM)[0]
+    made = socket.socket(family, kind, protocol)
+    try:
+        made.settimeout(SEND_SECONDS)
+        made.connect(address)
+    except BaseException:
+        made.close()
+        raise
+    return made
+
+
+class Connection:
+    """A syslog server by TCP, with TLS or without."""
+
+    longest = 8 * 1024
+
+    def __init__(self, destination: Destination, authorities: str = "") -> None:
+        self._host = destination.host
+        self._port = destination.port
+        self._tls = destination.kind == "tls"
+        self._authorities = authorities
+        self._socket: socket.socket | None = None
+        self._rest: memoryview | None = None
+        """What is not sent of the lines of the last call, which a slow server has begun to read."""
+
+    def send(self, origin: Origin, lines: Sequence[LogLine]) -> int:
+        """Send lines, each with its length; a connection that ended is made anew."""
+        if self._socket is not None and self._ended(self._socket):
+            self.close()
+        if self._socket is None:
+            self._socket = self._connect()
+        if self._rest is None:
+            framed = (message(origin, line) for line in lines)
+            self._rest = memoryview(b"".join(b"%d %b" % (len(each), each) for each in framed))
+        try:
+            while self._rest:
+                self._rest = self._rest[self._socket.send(self._rest) :]
+        except TimeoutError:
+            raise TimeoutError(errno.ETIMEDOUT, "it does not read") from None
+        except OSError:
+            self.close()
+            raise
+        self._rest = None
+        return len(lines)
+
+    def _connect(self) -> socket.socket:
+        made = socket.create_connection((self._host, self._port), CONNECT_SECONDS)
+        try:
+            if self._tls:
+                context = ssl.create_default_context(cafile=self._authorities or None)
+                made = context.wrap_socket(made, server_hostname=self._host)
+            # What the kernel took is lost with the connection.
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BYTES)
+            made.settimeout(SEND_SECONDS)
+        except BaseException:
+            made.close()
+            raise
+        return made
+
+    def _ended(self, found: socket.socket) -> bool:
+        """Whether the server has closed the connection; what it says is of no interest."""
+        found.settimeout(0)
+        try:
+            return found.recv(4096) == b""
+        except (BlockingIOError, ssl.SSLWantReadError):
+            return False
+        except OSError:
+            return True
+        finally:
+            with suppress(OSError):
+                found.settimeout(SEND_SECONDS)
+
+    def close(self) -> None:
+        """Drop the connection, and what was to be sent by it."""
+        self._rest = None
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
