@@ -93,7 +93,8 @@ class KindOfWork(NamedFamily):
     Attributes:
         runs: the class that runs the kind in a farm.
         shown: the command that tells more of an item that has no noun, without the item's name.
-        per_node: whether its items own one pod on each eligible node.
+        owns_pods: whether its items own pods, and ``per_node`` whether one on each eligible node. The store's
+            family says the first, too: help texts need it, and do not load the types of all records.
         main: whether it is the kind that is meant where a person names none. Its items are listed without a
             noun, and ``farmctl top`` counts them even if there are none.
         selectable: whether farms may choose among its items by labels; other items belong to all farms.
@@ -128,6 +129,7 @@ class KindOfWork(NamedFamily):
     """
 
     shown: str = ""
+    owns_pods: bool = False
     per_node: bool = False
     main: bool = False
     selectable: bool = False
@@ -159,10 +161,3 @@ class KindOfWork(NamedFamily):
     examined: Callable[[], Examine] | None = None
     opens: Callable[[], Opened] | None = None
     metrics: Callable[[], tuple[Metric, ...]] | None = None
-
-    @property
-    def owns_pods(self) -> bool:
-        """Whether its items own pods; the store's family says so."""
-        from store.families import FAMILIES  # with the types of all records, which help texts do not need
-
-        return FAMILIES[self.family].owns_pods

@@ -10,11 +10,10 @@ from farmd import submodules
 if TYPE_CHECKING:
     # fmt: off
     from farmd.cli import (
-        access_token, alert, app_edit, app_show, apply, audit, config, deploy, doctor, events,
-        everything, export, farm, job_cluster, job_run, job_show, kubernetes, logs, manifest,
-        manual, node_edit, node_show, noun_edit, noun_editor, noun_show, nouns, pod_restart,
-        pod_show, rc_edit, rollout_edit, rollout_knative, rollout_ksvc, rollout_show, schedule_words, schema,
-        secret, service_edit, service_show, token, usage, volumes,
+        alert, app_edit, app_show, apply, audit, config, deploy, doctor, everything, export, farm,
+        job_cluster, job_run, job_show, kubernetes, logs, manifest, manual, node, noun_edit, noun_editor,
+        noun_show, nouns, pod, rc_edit, rollout_edit, rollout_knative, rollout_ksvc, rollout_show,
+        schedule_words, schema, secret, service_edit, service_show, token, usage, volumes,
     )
     # fmt: on
 else:

@@ -34,7 +34,7 @@ def _commands() -> Commands:
         "export": (lambda: cli.export.export, "Write the declared objects of the fleet to files."),
         "import": (lambda: cli.export.import_, "Create and change objects from exported files."),
         "all": (lambda: cli.everything.every, "All owners of pods, apps, services and nodes; get all."),
-        "events": (lambda: cli.events.events, "Changes and incidents by time; -f follows."),
+        "events": (lambda: cli.audit.events, "Changes and incidents by time; -f follows."),
         "farm": (lambda: cli.farm.farm, "Farms: which ones work, and on how much."),
         "pod": (lambda: cli.nouns.pod, "Pods: list them, read their logs, restart them."),
         "service": (lambda: cli.nouns.service, "Services: names for the pods that serve."),

@@ -113,23 +113,23 @@ app: click.Group = LazyGroup(
 
 def _node_commands() -> Commands:
     return {
-        "list": (lambda: cli.node_show.list_, "All nodes."),
-        "describe": (lambda: cli.node_show.describe, "One node with its pods."),
-        "register": (lambda: cli.node_edit.register, "Register nodes before their agents start."),
-        "label": (lambda: cli.node_edit.label, "Set and remove labels."),
-        "taint": (lambda: cli.node_edit.taint, "Keep new pods off a node unless they tolerate it."),
-        "untaint": (lambda: cli.node_edit.untaint, "Remove taints of a node."),
-        "capacity": (lambda: cli.node_edit.capacity, "Set what the pods of a node may request in total."),
-        "set": (lambda: cli.node_edit.set_, "Set the address and the signature policy of a node."),
-        "cordon": (lambda: cli.node_edit.cordon, "Keep new pods away from a node."),
-        "uncordon": (lambda: cli.node_edit.uncordon, "Allow pods on a node again; ends its drain."),
-        "drain": (lambda: cli.node_edit.drain, "Move all pods off a node."),
-        "undrain": (lambda: cli.node_edit.undrain, "End a drain."),
+        "list": (lambda: cli.node.list_, "All nodes."),
+        "describe": (lambda: cli.node.describe, "One node with its pods."),
+        "register": (lambda: cli.node.register, "Register nodes before their agents start."),
+        "label": (lambda: cli.node.label, "Set and remove labels."),
+        "taint": (lambda: cli.node.taint, "Keep new pods off a node unless they tolerate it."),
+        "untaint": (lambda: cli.node.untaint, "Remove taints of a node."),
+        "capacity": (lambda: cli.node.capacity, "Set what the pods of a node may request in total."),
+        "set": (lambda: cli.node.set_, "Set the address and the signature policy of a node."),
+        "cordon": (lambda: cli.node.cordon, "Keep new pods away from a node."),
+        "uncordon": (lambda: cli.node.uncordon, "Allow pods on a node again; ends its drain."),
+        "drain": (lambda: cli.node.drain, "Move all pods off a node."),
+        "undrain": (lambda: cli.node.undrain, "End a drain."),
         "token": (
-            lambda: cli.access_token.node_token,
+            lambda: cli.token.node_token,
             "Create the Consul policy and token of a node's agent.",
         ),
-        "forget": (lambda: cli.node_edit.forget, "Forget nodes that are gone for good."),
+        "forget": (lambda: cli.node.forget, "Forget nodes that are gone for good."),
     }
 
 
@@ -173,11 +173,11 @@ service: click.Group = LazyGroup(
 
 def _pod_commands() -> Commands:
     return {
-        "list": (lambda: cli.pod_show.list_, "Pods by labels or node."),
-        "describe": (lambda: cli.pod_show.describe, "One pod, what it runs, and how its last starts ended."),
+        "list": (lambda: cli.pod.list_, "Pods by labels or node."),
+        "describe": (lambda: cli.pod.describe, "One pod, what it runs, and how its last starts ended."),
         "top": (lambda: cli.usage.top, "What pods use, those first that use most."),
-        "logs": (lambda: cli.pod_show.logs, "The output of a pod."),
-        "restart": (lambda: cli.pod_restart.restart, "Restart pods where they are."),
+        "logs": (lambda: cli.pod.logs, "The output of a pod."),
+        "restart": (lambda: cli.pod.restart, "Restart pods where they are."),
     }
 
 

@@ -1,27 +1,28 @@
-"""``farmctl token create``: tokens for the farm's page and its API. It needs no Consul.
-
-``farmctl token consul`` (``access_token``) makes those of Consul.
-"""
+"""``farmctl token create | consul``, ``farmctl node token``: for the page and its API, and for Consul."""
 
 from __future__ import annotations
 
 import fcntl
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal, get_args
 
 import click
 
-from farmd import cli
 from farmd.cli.groups import Commands, LazyGroup
-from farmd.cli.options import Exampled
+from farmd.cli.invocation import Invocation
+from farmd.cli.names import nodes, target
+from farmd.cli.options import Exampled, command
+from farmd.cli.output import document, emit
+from farmd.commands import tokens as consul_tokens
 from farmd.web import tokens
 from store.errors import Conflict, InputInvalid
 
 
 def _commands() -> Commands:
     line = "Create Consul's policies and a token for a role."
-    return {"consul": (lambda: cli.access_token.role_token, line)}
+    return {"consul": (lambda: role_token, line)}
 
 
 @click.group("token", cls=LazyGroup, lazy=_commands)
@@ -66,3 +67,85 @@ def _add(path: Path, name: str, line: str) -> None:
 
 
 token.add_command(create)
+
+
+# ``farmctl node token`` and ``farmctl token consul``: Consul's policies and tokens for farmd's roles.
+#
+# The token is the only line on stdout, so that it can be piped to where it is needed. It is never an argument
+# of a command: arguments are in a shell's history, and every process can see them.
+
+
+_POLICY_ONLY = click.option(
+    "--policy-only",
+    is_flag=True,
+    help="Only create or replace the policy, such as after an upgrade; create no token.",
+)
+
+
+@command("token", mutates=True)
+@target("node", nodes)
+@click.option(
+    "--consul-node",
+    metavar="NAME",
+    help="Name in Consul of the Consul agent that the node uses; default: NAME.",
+)
+@_POLICY_ONLY
+async def node_token(invocation: Invocation, name: str, consul_node: str | None, policy_only: bool) -> None:
+    """Create the Consul policy and token of one node's agent, and print what to run there.
+
+    Needs a token that may write ACLs and read nodes. The token is the only line on stdout.
+    """
+    policies = consul_tokens.of_node(invocation.keys, name, consul_node or name)
+    if invocation.settings.dry_run:
+        _show_policies(policies)
+        return
+    acl = invocation.client.acl
+    # A token without the right to ACLs may see no node either, and should hear of the former.
+    older = [accessor for policy in policies for accessor in await consul_tokens.bearers(acl, policy)]
+    address = await consul_tokens.address_of(acl, consul_node or name)
+    for accessor in older:
+        invocation.say(f"it already has a token, which stays valid: consul acl token delete -id {accessor}")
+    use = f"on {name}, as root: farmd init node --name {name} --address {address} --token-file -"
+    await _make(invocation, policies, f"farmd: the agent of {name}", use, policy_only)
+
+
+@command("consul", mutates=True)
+@click.argument("role", type=click.Choice([*consul_tokens.ROLES]))
+@_POLICY_ONLY
+async def role_token(invocation: Invocation, role: str, policy_only: bool) -> None:
+    """Create the Consul policies of a role, and a token: for farms, people, or agents that share one.
+
+    Needs a token that may write ACLs. The token is the only line on stdout.
+    """
+    policies = consul_tokens.of_role(invocation.keys, role)
+    if invocation.settings.dry_run:
+        _show_policies(policies)
+        return
+    uses = {
+        "farm": "on a farm's host, as root: farmd init server --token-file -",
+        "agents": "on each node, as root: farmd init node --token-file -",
+    }
+    use = uses.get(role, "from a file of mode 0600 that CONSUL_HTTP_TOKEN_FILE names")
+    await _make(invocation, policies, f"farmd: {role}", use, policy_only)
+
+
+def _show_policies(policies: Mapping[str, str]) -> None:
+    for name, rules in policies.items():
+        click.echo(f"# policy {name}\n{rules}")
+
+
+async def _make(
+    invocation: Invocation, policies: Mapping[str, str], description: str, use: str, policy_only: bool
+) -> None:
+    acl = invocation.client.acl
+    for name, what in (await consul_tokens.put_policies(acl, policies, replace=policy_only)).items():
+        invocation.say(f"policy {name}: {what}")
+    if policy_only:
+        return
+    token = await acl.create_token(description, [*policies])
+    if invocation.settings.output in {"json", "yaml"}:
+        content = {"accessor": token.accessor, "secret": token.secret, "policies": [*policies]}
+        emit(invocation, document("Token", content))
+        return
+    invocation.say(f"this token is not shown again; use it {use}")
+    click.echo(token.secret)

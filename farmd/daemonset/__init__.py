@@ -29,6 +29,7 @@ DECLARATION = KindOfWork(
     first="farmctl daemonset create -f FILE",
     bundle_order=2,
     runbooks=(("FarmdDaemonsetCrashes", "FarmdCrashLoop"), ("FarmdDaemonsetAiling", "FarmdDaemonsetAiling")),
+    owns_pods=True,
     per_node=True,
     gradual="rollouts",
     features=("follow.1",),

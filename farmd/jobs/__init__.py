@@ -36,6 +36,7 @@ DECLARATION = KindOfWork(
     bundle_order=3,
     runbooks=(("FarmdJob", "FarmdJobWaits"),),
     features=("jobs.1",),
+    owns_pods=True,
     selectable=True,
     guarded=True,
     runs=lambda: farmd.jobs.kind.Jobs,

@@ -42,6 +42,7 @@ DECLARATION = KindOfWork(
         "follow.1",
     ),
     wiped="no_rcs_found",
+    owns_pods=True,
     main=True,
     selectable=True,
     guarded=True,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from farmd.cli import pod_show
+from farmd.cli import pod
 from farmd.overview import PodRow, Row
 from farmd.replication.commands import RC
 from farmd.tables import manifests as manifest_facts
@@ -162,7 +162,7 @@ def test_a_pod_in_a_container_or_unit_tells_how_to_look_inside(
     runtime: str, pid: int, told: list[str]
 ) -> None:
     row = PodRow(owner="01", owner_name="hello", node="web1", instance="hello~2", manifest=SHA, pid=pid)
-    found = pod_show.inside(row, Manifest(id="hello", runtime=runtime))
+    found = pod.inside(row, Manifest(id="hello", runtime=runtime))
     assert [text for _, text in found] == [each.format("farmd..web1..hello..2") for each in told]
 
 

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from farmd import overview
 from farmd.cli.invocation import Invocation
-from farmd.cli.pod_show import locate
+from farmd.cli.pod import locate
 from farmd.cli.settings import Settings
 from farmd.commands.mutation import Call, commit
 from farmd.commands.noun import explain

@@ -60,6 +60,7 @@ def policy(role: str) -> str:
 def test_a_kind_is_a_family_that_is_claimed_by_a_class_of_that_name(kind: KindOfWork) -> None:
     assert FAMILIES[kind.family].claimed
     assert FAMILIES[kind.family].outside == bool(kind.outside)
+    assert FAMILIES[kind.family].owns_pods == kind.owns_pods
     assert kind.runs().name == kind.family
     assert kind.family in FarmSection().kinds
 
