@@ -323,6 +323,7 @@ class StateDirectory:
             self.work(instance).mkdir(exist_ok=True, mode=0o700)
 
         self.disk.call(work)
+        self._in_place.pop(str(self.directory(instance)), None)  # it is to be there again
 
     def forget(self, instance: str) -> None:
         """Stop writing an instance's files; called before its directory is removed."""

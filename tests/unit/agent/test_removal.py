@@ -141,6 +141,22 @@ def test_what_stays_is_told_where_it_is_until_it_is_gone(tmp_path: Path) -> None
     assert state.left == {}
 
 
+@pytest.mark.whole  # needs root
+def test_what_stays_of_an_instance_that_is_wanted_again_is_told_no_longer(tmp_path: Path) -> None:
+    state = StateDirectory(tmp_path / "state")
+    state.instances.mkdir(parents=True)
+    state.create("web")
+    subprocess.run(["chattr", "+i", state.directory("web")], check=True)
+    try:
+        with pytest.raises(NotRemoved):
+            state.remove("web")
+        assert str(state.directory("web")) in state.left
+    finally:
+        subprocess.run(["chattr", "-i", state.directory("web")], check=True)
+    state.create("web")
+    assert state.left == {}
+
+
 def test_a_process_that_goes_on_writing_does_not_hold_it_up_for_ever(
     trash: Trash, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
