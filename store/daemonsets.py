@@ -39,7 +39,9 @@ class DaemonSet(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     ``rollout`` is how a new version comes to its pods; None: in place, at the pace of this record. Nodes that
     ``canary_selector`` matches get it first. While a rollout lasts, ``coming`` is the digest of the new
     version, and ``coming_to`` on how many nodes, or on which share of them, it shall run; ``coming_held``: no
-    pod is replaced now. ``reverted`` is the last version that failed, until another one is rolled out.
+    pod is replaced now. ``superseded`` are the digests of versions in whose place a person put it: their pods
+    wait for it, and get it first. ``reverted`` is the last version that failed, until another one is rolled
+    out.
     """
 
     id: str
@@ -70,6 +72,7 @@ class DaemonSet(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     coming: str = ""
     coming_to: Part = 0
     coming_held: bool = False
+    superseded: list[str] = []
     reverted: Reverted | None = None
     follow: bool = False
 

@@ -30,6 +30,8 @@ KIND = "rollouts"
 MANAGED, STAGED, SUPERSEDED = "rollouts.1", "rollouts.2", "rollouts.3"
 # Or that a rollout is of a daemon set, whose pods are of two versions then.
 NODES = "rollouts.4"
+# Or that pods of superseded versions on nodes wait for the version that is coming.
+NODES_SUPERSEDED = "rollouts.5"
 Ending = Literal["done", "reverted", "aborted"]
 Count = Annotated[int, msgspec.Meta(ge=0)]
 

@@ -279,9 +279,12 @@ class Snapshot(ReplicaSnapshot):
 
     def outdates(self, place: Place) -> bool:
         """Whether a pod runs another manifest than its node shall run, or must be restarted."""
-        daemonset = self.daemonset
-        wanted = daemonset.coming if place[0] in self.renewed else daemonset.manifest
-        return self.pods[place].outdated(wanted, daemonset.restart)
+        daemonset, state = self.daemonset, self.pods[place]
+        if place[0] in self.renewed:
+            return state.outdated(daemonset.coming, daemonset.restart)
+        if daemonset.coming_to and state.pod.record.manifest in daemonset.superseded:
+            return False  # it waits for the version that is coming
+        return state.outdated(daemonset.manifest, daemonset.restart)
 
     @property
     def waits_for_room(self) -> bool:
@@ -319,16 +322,19 @@ def renewed(
     canaries: Collection[str],
     unfit: Collection[str],
 ) -> frozenset[str]:
-    """The nodes that shall run the version that is coming: those that have it stay, then canaries come first.
+    """The nodes that shall run the version that is coming: those that have it stay, then those with one that
+    a person superseded come first, then canaries.
 
     A node that nobody hears of is not chosen, so that it does not hold up the others; it gets the version
     when it returns.
     """
     nodes = {node: state for (node, _), state in pods.items() if state.retained}
     have = {node for node, state in nodes.items() if state.pod.record.manifest == daemonset.coming}
+    bad = {node for node, state in nodes.items() if state.pod.record.manifest in daemonset.superseded}
     away = {node for node, state in nodes.items() if state.absent or state.lost is not None}
     counted = (nodes.keys() | set(vacant)) - (away - have)
-    order = sorted(counted.difference(unfit), key=lambda node: (node not in have, node not in canaries, node))
+    ranks = [have, bad, set(canaries)]
+    order = sorted(counted.difference(unfit), key=lambda node: (*(node not in rank for rank in ranks), node))
     return frozenset(order[: daemonset.renewed(len(counted))])
 
 

@@ -55,12 +55,14 @@ def sides(
 
     A pod on a node that nobody hears of counts only if it has the version that is coming, or the old one on
     the way back: nobody waits for it. Where there is no other pod of that version, it is waited for, because
-    nothing proves the version then.
+    nothing proves the version then. Pods of superseded versions are among the new ones, as pods to replace.
     """
     here = {place: state for place, state in pods.items() if state.retained}
     away = {place for place, state in here.items() if state.absent or state.lost is not None}
-    new = {place for place, state in here.items() if state.pod.record.manifest == rollout.to_manifest}
-    target = here.keys() - new if back else new
+    versions = {rollout.to_manifest, *rollout.superseded}
+    new = {place for place, state in here.items() if state.pod.record.manifest in versions}
+    own = {place for place in new if here[place].pod.record.manifest == rollout.to_manifest}
+    target = here.keys() - new if back else own
     counted = {place: here[place] for place in here if place in target or place not in away}
     if target - away:
         waived = {place: msgspec.structs.replace(here[place], lost=0.0) for place in target & away}
@@ -76,7 +78,11 @@ def sides(
         Side(
             _as_controller(daemonset, rollout.from_manifest, total - renewed), _of(counted, new, wanted=False)
         ),
-        Side(_as_controller(daemonset, rollout.to_manifest, renewed), _of(counted, new, wanted=True)),
+        Side(
+            _as_controller(daemonset, rollout.to_manifest, renewed),
+            _of(counted, new, wanted=True),
+            mixed=bool(rollout.superseded),
+        ),
     )
 
 

@@ -88,6 +88,10 @@ def spread(shot: Snapshot) -> tuple[Part, bool]:
         return 0, False
     if state.phase == "halted":
         return shot.spread[0], True
+    _, target = shot.sides
+    if target.outdated:  # one at first, then all in place of a superseded version, and then the stages
+        own = len(target.own)
+        return own + len(target.outdated) if target.available else max(1, own), False
     if last(shot):
         return "100%", False
     total, wanted = shot.rollout.replicas, goal(shot).new

@@ -16,21 +16,24 @@ from farmd.commands import difference
 from farmd.commands.mutation import Call, Change, Mutation, guard, registered
 from farmd.commands.noun import Noun
 from farmd.commands.parts import refuse_managed, refuse_part
+from farmd.kinds import KINDS
 from farmd.rollout import writes
 from farmd.rollout.commands import phase, revert
 from farmd.rollout.creation import begun, refuse_reverted, with_floor
 from farmd.rollout.facts import of_rollout
+from farmd.rollout.nodes import over_nodes
 from farmd.rollout.noun import ROLLOUT
-from farmd.rollout.stages import check, goals, minimum
+from farmd.rollout.stages import check, goals, minimum, stages
 from store import manifests, operations
+from store.daemonsets import KIND as DAEMON_SETS
 from store.daemonsets import DaemonSet
 from store.entry import Stored
 from store.errors import Conflict, InputInvalid, NotFound, refuse
 from store.operations import Operation
-from store.policies import Policy
+from store.policies import Policy, check_over_nodes
 from store.rcs import KIND as MANAGES
 from store.rcs import ReplicationController
-from store.rollouts import KIND, SUPERSEDED, Rollout, RolloutState
+from store.rollouts import KIND, NODES_SUPERSEDED, SUPERSEDED, Rollout, RolloutState
 
 
 async def supersede(
@@ -53,7 +56,7 @@ async def supersede(
     """
     before, rollouts = stored.record, ROLLOUT.records(call.client, call.keys)
     if isinstance(before, DaemonSet):
-        return await _over_nodes(call, before, spec)
+        return await _over_nodes(call, noun, stored, spec, asked=asked, retry=retry, stated=stated)
     try:
         found = await rollouts.get(before.managed_by.partition("/")[2])
         coming = await noun.records(call.client, call.keys).get(found.record.new)
@@ -88,7 +91,7 @@ async def supersede(
             await registered(call),
             *ensured.writes,
             unchanged,
-            await _lock(call, found.record),
+            await _lock(call, found.record, MANAGES, "the new controller"),
             operations.check_index(stored.key, stored.index),
             rollouts.replace(found, rollout),
             noun.records(call.client, call.keys).replace(coming, new),
@@ -104,16 +107,16 @@ async def _back(call: Call, rollout: Rollout, state: RolloutState | None) -> Mut
     return await revert(call, rollout.id)
 
 
-async def _lock(call: Call, rollout: Rollout) -> Operation:
-    """A check that the new controller's mutation lock stays free, or the rollout's (R13).
+async def _lock(call: Call, rollout: Rollout, family: str, what: str) -> Operation:
+    """A check that the mutation lock of what gets the version stays free, or the rollout's (R13).
 
     Raises:
         Locked: another one holds it.
     """
-    entry = await call.client.read(call.keys.mutation_lock(MANAGES, rollout.new))
+    entry = await call.client.read(call.keys.mutation_lock(family, rollout.new))
     if entry is not None and of_rollout(entry, rollout.id):
         return operations.check_index(entry.key, entry.modify_index)
-    held = await guard(call, MANAGES, rollout.new, f"the new controller of rollout {rollout.name!r}")
+    held = await guard(call, family, rollout.new, f"{what} of rollout {rollout.name!r}")
     return held.operations[0]
 
 
@@ -126,11 +129,18 @@ def superseded(
     policy = rollout.policy
     if wanted.rollout != old.rollout:
         policy = begun(with_floor(wanted.rollout or Policy(), old, rollout.replicas))
+    following = _toward(rollout, wanted.manifest, policy, actor=actor, now=now)
+    first = goals(following, minimum(following))[0]  # who asks for it by name approves the first stage, too
+    return msgspec.structs.replace(following, approved=1) if first.approve else following
+
+
+def _toward(rollout: Rollout, manifest: str, policy: Policy, *, actor: str, now: float) -> Rollout:
+    """The rollout toward another version by a policy, of which only the strategy must stay."""
     if policy.strategy != rollout.policy.strategy:
         refuse("rollout.strategy", policy.strategy, f"{rollout.policy.strategy} until the rollout is over")
-    following = msgspec.structs.replace(
+    return msgspec.structs.replace(
         rollout,
-        to_manifest=wanted.manifest,
+        to_manifest=manifest,
         superseded=[*rollout.superseded, rollout.to_manifest],
         policy=policy,
         wish="",
@@ -139,8 +149,6 @@ def superseded(
         by=actor,
         at=now,
     )
-    first = goals(following, minimum(following))[0]  # who asks for it by name approves the first stage, too
-    return msgspec.structs.replace(following, approved=1) if first.approve else following
 
 
 def successor(coming: ReplicationController, wanted: ReplicationController) -> ReplicationController:
@@ -163,7 +171,7 @@ def _refuse(rollout: Rollout, state: RolloutState | None, *, asked: bool) -> Non
         raise Conflict(text, id=rollout.id, hint=f"farmctl rollout revert {name} first")
     if not asked:
         raise Conflict(
-            f"controller {name!r} has a rollout already, to version {version}",
+            f"{KINDS[rollout.of].one} {name!r} has a rollout already, to version {version}",
             id=rollout.id,
             hint=f"--supersede puts this version in its place; farmctl rollout status {name} shows it",
         )
@@ -180,17 +188,19 @@ def _refuse_count(rollout: Rollout, replicas: int | None) -> None:
 
 def _change(before: Rollout, after: Rollout, lines: tuple[str, ...]) -> Change:
     paused = (f"paused; farmctl rollout resume {after.name} continues it",) if after.paused else ()
+    floor = {} if over_nodes(after) else {"minimum": minimum(after)}
+    least = "min_health" if over_nodes(after) else f"at least {minimum(after)}"
     return Change(
         KIND,
         after.id,
         after.name,
         "rollout.supersede",
         before={"pod": before.to_manifest[:12]},
-        after={"pod": after.to_manifest[:12], "minimum": minimum(after)},
+        after={"pod": after.to_manifest[:12], **floor},
         details=(
             *lines,
             f"pods of {before.to_manifest[:12]} are replaced first: one, and once it is available the others",
-            f"then the stages begin again; at least {minimum(after)} pods of all versions stay available",
+            f"then the stages begin again; {least} pods of all versions stay available",
             f"farmctl rollout revert {after.name} goes back to {after.from_manifest[:12]}",
             *paused,
         ),
@@ -199,7 +209,7 @@ def _change(before: Rollout, after: Rollout, lines: tuple[str, ...]) -> Change:
     )
 
 
-async def _pod_lines(call: Call, coming: ReplicationController, spec: Any) -> tuple[str, ...]:
+async def _pod_lines(call: Call, coming: ReplicationController | DaemonSet, spec: Any) -> tuple[str, ...]:
     try:
         before = await manifests.read(call.client, call.keys, coming.manifest)
     except NotFound:
@@ -207,15 +217,79 @@ async def _pod_lines(call: Call, coming: ReplicationController, spec: Any) -> tu
     return tuple(difference.manifest_lines(before, spec.pod))
 
 
-async def _over_nodes(call: Call, daemonset: DaemonSet, spec: Any) -> Mutation:
-    """Nothing to do where a daemon set's file has the version that is coming.
+async def _over_nodes(
+    call: Call,
+    noun: Noun[Any, Any],
+    stored: Stored[DaemonSet],
+    spec: Any,
+    *,
+    asked: bool,
+    retry: bool,
+    stated: Collection[str] | None,
+) -> Mutation:
+    """The rollout of a daemon set toward another version.
+
+    Its worker replaces no pod until the rollout's farm has taken the version in.
 
     Raises:
-        Conflict: it has another one; the rollout goes back first.
+        As ``supersede``.
     """
-    sha = (await difference.ensured(call, spec, daemonset)).sha
-    if sha == daemonset.coming:
-        ident = daemonset.managed_by.partition("/")[2]
-        return Mutation(Change(KIND, ident, daemonset.name, "rollout.supersede"))
-    text = f"daemonset {daemonset.name!r} has a rollout already, to version {daemonset.coming[:12]}"
-    raise Conflict(text, id=daemonset.id, hint=f"farmctl rollout revert {daemonset.name}, then update again")
+    before, rollouts = stored.record, ROLLOUT.records(call.client, call.keys)
+    try:
+        found = await rollouts.get(before.managed_by.partition("/")[2])
+    except NotFound:
+        await refuse_managed(call, DAEMON_SETS, before)
+        raise
+    state, unchanged = await phase(call, found.record)
+    ensured = await difference.ensured(call, spec, before)
+    if ensured.sha == before.manifest:
+        return await _back(call, found.record, state)
+    if ensured.sha == before.coming and not found.record.wish and not (state and state.back):
+        return Mutation(Change(KIND, found.record.id, found.record.name, "rollout.supersede"))
+    _refuse(found.record, state, asked=asked)
+    await refuse_part(call, DAEMON_SETS, before, {"pod"})
+    built = await noun.built(call, spec, before.id, before)
+    if stated is not None:
+        built = noun.file.stated(before, built, stated)
+    difference.refuse_other_pod(before, msgspec.structs.replace(built, manifest=ensured.sha))
+    rollout = superseded_over_nodes(
+        found.record, before, built, ensured.sha, actor=call.actor, now=call.clock.now()
+    )
+    if not retry:
+        await refuse_reverted(call, rollout)
+    wanted = msgspec.structs.replace(
+        built,
+        manifest=before.manifest,
+        coming=ensured.sha,
+        coming_held=True,
+        superseded=rollout.superseded,
+        needs=sorted({*built.needs, *before.needs, *rollout.needs}),
+    )
+    coming = msgspec.structs.replace(before, manifest=before.coming)
+    return Mutation(
+        _change(found.record, rollout, await _pod_lines(call, coming, spec)),
+        (
+            await registered(call),
+            *ensured.writes,
+            unchanged,
+            await _lock(call, rollout, DAEMON_SETS, "the daemon set"),
+            rollouts.replace(found, rollout),
+            noun.records(call.client, call.keys).replace(stored, wanted),
+        ),
+    )
+
+
+def superseded_over_nodes(
+    rollout: Rollout, before: DaemonSet, wanted: DaemonSet, manifest: str, *, actor: str, now: float
+) -> Rollout:
+    """The rollout of a daemon set toward another version, as ``superseded``."""
+    policy = rollout.policy
+    if wanted.rollout != before.rollout:
+        policy = begun(wanted.rollout or Policy())
+        check_over_nodes(policy, "rollout")
+    following = _toward(rollout, manifest, policy, actor=actor, now=now)
+    return msgspec.structs.replace(
+        following,
+        approved=int(stages(policy)[0].approve),
+        needs=sorted({*rollout.needs, NODES_SUPERSEDED}),
+    )

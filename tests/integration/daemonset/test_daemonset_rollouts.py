@@ -98,8 +98,18 @@ async def test_a_rollout_over_nodes_waits_pauses_goes_on_ends_and_goes_back(peop
     assert "rollout/logs created" in begun.out, begun
     await people.status("stage 2 waits for farmctl rollout approve logs")
     await people.renewed("n1", "n3", old=first)
-    assert (await people("daemonset", "update", "-f", "-", pod=THIRD)).code != 0
+    refused = await people("daemonset", "update", "-f", "-", pod=THIRD)
+    assert refused.code != 0
+    assert "--supersede puts this version in its place" in refused.err
     await people.ok("daemonset", "update", "-f", "-", pod=SECOND)
+    bad = (await people.record()).coming
+    told = await people.ok("daemonset", "update", "-f", "-", "--supersede", "-y", pod=THIRD)
+    assert "then the stages begin again; min_health pods of all versions stay available" in told.err
+    await people.status("stage 2 waits for farmctl rollout approve logs")
+    await people.renewed("n1", "n3", old=first)
+    assert bad not in (await people.versions()).values()
+    await people.ok("daemonset", "update", "-f", "-", "--supersede", "-y", pod=SECOND)
+    await people.status("stage 2 waits for farmctl rollout approve logs")
 
     await people.ok("rollout", "pause", "logs")
     await people.status("paused; farmctl rollout resume logs")

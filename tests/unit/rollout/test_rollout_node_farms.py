@@ -15,10 +15,11 @@ from farmd.rollout import commands
 from store import codec
 from store.daemonsets import DaemonSet
 from store.entry import Entry
+from store.errors import Conflict
 from store.keys import is_sentinel
 from store.pods import Pod
 from store.reality import Health, Intent, Reality
-from store.rollouts import NODES, Ended
+from store.rollouts import NODES, NODES_SUPERSEDED, Ended
 from tests.effort import first
 from tests.fleet import Inbox
 from tests.node_farms import FATES, GRACE, KEYS, Fall, Fleet, fleet_of
@@ -47,8 +48,19 @@ class Logs:
         await commit(self.call, await DAEMON_SET.create(self.call, self.spec("first")))
         await self.until(lambda: self.has(4))
 
-    async def update(self, word: str) -> None:
-        await commit(self.call, await DAEMON_SET.update(self.call, self.spec(word), now=False))
+    async def update(self, word: str, **asked: bool) -> None:
+        await commit(self.call, await DAEMON_SET.update(self.call, self.spec(word), now=False, **asked))
+
+    async def superseded(self) -> None:
+        """Begin a rollout to a version that fails, and wait until a node has it."""
+        await self.update("second")
+        coming = (await self.record()).coming
+        self.bad = {coming}
+
+        async def begun() -> bool:
+            return coming in await self.versions()
+
+        await self.until(begun)
 
     async def record(self) -> DaemonSet:
         return (await DAEMON_SET.records(self.fleet.client, KEYS).find("logs")).record
@@ -110,13 +122,18 @@ async def logs(**settings: Any) -> AsyncIterator[Logs]:
                 await obeying
 
 
-async def falls(kind: str, fate: str, k: int, *, bad: bool) -> bool:
-    """Whether a rollout has a k-th transaction of that kind; it ends with one version."""
+async def falls(kind: str, fate: str, k: int, *, bad: bool, fixed: bool = False) -> bool:
+    """Whether a rollout has a k-th transaction of that kind; it ends with one version.
+
+    ``fixed``: a person put another version in place of one that is on a node already.
+    """
     async with logs() as made:
         old = (await made.record()).manifest
+        if fixed:
+            await made.superseded()
         fall = Fall(made.fleet.farms["f0"], fate, k, kind)
-        await made.update("second")
-        made.bad = {(await made.record()).coming} if bad else set()
+        await made.update("third", supersede=fixed)
+        made.bad |= {(await made.record()).coming} if bad else set()
 
         async def done() -> bool:
             return fall.reached.is_set() or bool(await made.over())
@@ -134,6 +151,7 @@ async def falls(kind: str, fate: str, k: int, *, bad: bool) -> bool:
         daemonset = await made.record()
         assert ended.outcome == ("reverted" if bad else "done")
         assert (daemonset.coming, daemonset.managed_by, daemonset.needs) == ("", "", [])
+        assert daemonset.superseded == []
         assert daemonset.manifest == (old if bad else ended.to_manifest)
         assert set(await made.versions()) == {daemonset.manifest}
         return True
@@ -149,6 +167,39 @@ async def test_r14_one_version_is_left_whichever_farm_falls_at_which_transaction
     while await falls(kind, fate, k, bad=bad):
         k += 1
     assert k > 2
+
+
+@pytest.mark.parametrize("bad", [False, True])
+@pytest.mark.parametrize("fate", first(1, FATES))
+async def test_r14_a_fix_in_place_of_a_bad_version_comes_or_goes_whichever_farm_falls(
+    fate: str, bad: bool
+) -> None:
+    k = 1
+    while await falls("rollouts", fate, k, bad=bad, fixed=True):
+        k += 1
+    assert k > 2
+
+
+async def test_a_version_is_not_superseded_unasked_and_that_of_before_leads_back() -> None:
+    async with logs() as made:
+        await made.update("second")
+        coming = (await made.record()).coming
+        with pytest.raises(Conflict, match="daemon set 'logs' has a rollout already"):
+            await made.update("third")
+        await made.update("second", supersede=True)
+        assert (await made.record()).coming == coming
+        await commit(made.call, await commands.pause(made.call, "logs"))
+        await made.update("third", supersede=True)
+        record = await made.record()
+        assert (record.coming_held, record.superseded, NODES_SUPERSEDED in record.needs) == (
+            True,
+            [coming],
+            True,
+        )
+        await commit(made.call, await commands.resume(made.call, "logs"))
+        await made.until(made.over)
+        (ended,) = await made.over()
+        assert (ended.outcome, ended.to_manifest) == ("done", record.coming)
 
 
 async def test_a_version_that_fails_is_alerted_of_until_another_one_is_rolled_out() -> None:

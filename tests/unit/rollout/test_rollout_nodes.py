@@ -25,7 +25,7 @@ from store.reality import Glance, Intent
 from store.rollouts import Rollout, RolloutState
 from tests.effort import tries
 
-DS, POD, OLDER, NEWER, NOW = "d" * 16, "logs", "a" * 64, "b" * 64, 10_000.0
+DS, POD, OLDER, NEWER, FIXED, NOW = "d" * 16, "logs", "a" * 64, "b" * 64, "c" * 64, 10_000.0
 
 SET = DaemonSet(
     id=DS, name="logs", manifest=OLDER, coming=NEWER, managed_by="rollouts/1", min_healthy_time=0.0
@@ -57,8 +57,16 @@ class Nodes:
     unfit: frozenset[str] = frozenset()
     vacant: set[str] = dataclasses.field(default_factory=set)
     bad: bool = False
+    bad_version: str = ""
     outcome: str = ""
     now: float = NOW
+
+    def supersede(self) -> None:
+        """What a person's command writes: another version in place of the one that is coming."""
+        self.daemonset = msgspec.structs.replace(
+            self.daemonset, coming=FIXED, coming_held=True, superseded=[NEWER]
+        )
+        self.fields |= {"to_manifest": FIXED, "superseded": [NEWER], "wish": ""}
 
     def rollout(self) -> Rollout:
         return Rollout(
@@ -68,12 +76,11 @@ class Nodes:
             old=DS,
             new=DS,
             from_manifest=OLDER,
-            to_manifest=NEWER,
             replicas=1,
             started_from=1,
             started_to=0,
             policy=self.policy,
-            **self.fields,
+            **{"to_manifest": NEWER, **self.fields},
         )
 
     def decide(self, **fields: Any) -> Plan:
@@ -116,7 +123,7 @@ class Nodes:
         for node, state in self.pods.items():
             if state.reality is None and not state.absent:
                 manifest = state.pod.record.manifest
-                healthy = not (self.bad and manifest == NEWER)
+                healthy = not ((self.bad and manifest == NEWER) or manifest == self.bad_version)
                 self.pods[node] = pod(manifest, healthy=healthy, at=state.pod.record.at)
 
     def run(self, steps: int = 60) -> list[int]:
@@ -253,6 +260,64 @@ def test_nodes_that_join_get_the_version_of_their_stage(first: Any, expected: in
     world.vacant |= {"m1"}
     world.work()
     assert world.pods["m1"].pod.record.manifest == NEWER
+
+
+def versions(world: Nodes) -> str:
+    """The versions of the nodes, in their order."""
+    return "".join(world.pods[node].pod.record.manifest[0] for node in sorted(world.pods))
+
+
+@pytest.mark.parametrize("phase", ["waiting", "halted", "going back", "paused"])
+def test_a_fix_replaces_the_bad_version_one_node_at_first_and_then_the_stages_begin_again(phase: str) -> None:
+    floor = msgspec.structs.replace(SET, min_health=0)
+    world = fleet(5, 3, Stage(to="100%", approve=True), daemonset=floor)
+    world.run()
+    assert versions(world) == "bbbaa"
+    world.bad = True
+    if phase == "halted":
+        world.pods |= {node: pod(NEWER, healthy=False) for node in ("n1", "n2", "n3")}
+    if phase == "going back":
+        world.fields["wish"] = "revert"
+        world.decide()
+        world.pods["n1"] = pod(OLDER)
+    if phase == "paused":
+        world.fields["paused"] = True
+        world.run(3)
+    world.supersede()
+    seen = list[str]()
+    for _ in range(30):
+        world.work()
+        seen.append(versions(world))
+        if phase == "paused" and len(seen) == 5:
+            assert set(seen) == {"bbbaa"}
+            world.fields |= {"paused": False, "resumed": 1}
+        world.decide()
+        world.settle()
+        world.now += 1.0
+    back = phase == "going back"
+    assert [each for number, each in enumerate(seen) if each not in seen[:number]] == (
+        ["abbaa", "acbaa", "accaa", "cccaa"] if back else ["bbbaa", "cbbaa", "cccaa"]
+    )
+    world.fields["approved"] = 2
+    world.run()
+    assert (versions(world), world.outcome) == ("ccccc", "done")
+
+
+@pytest.mark.parametrize("word", ["revert", "fails"])
+def test_a_fix_that_fails_or_is_reverted_goes_back_to_the_version_of_before(word: str) -> None:
+    world = fleet(4, 3, "100%", daemonset=msgspec.structs.replace(SET, min_health=0))
+    world.fields["paused"] = False
+    world.run(3)
+    world.supersede()
+    world.decide()
+    world.work()
+    assert "c" in versions(world)
+    if word == "revert":
+        world.fields["wish"] = "revert"
+    else:
+        world.bad_version = FIXED
+    world.run(80)
+    assert (versions(world), world.outcome) == ("aaaa", "reverted")
 
 
 @given(
