@@ -56,7 +56,7 @@ programs: venv
 plain: ## `make demo` and `make test` on a Debian with Python and make alone, as a user (as root; GOALS=demo)
 	@$(PYTHON) -m tests.plain $(GOALS)
 
-soak: servers ## A fleet on a real Consul under edits and faults for an hour (MINUTES=10 SEED=1 CONSULS=3)
+soak: servers ## A fleet on a real Consul under edits and faults for an hour (MINUTES=240 SEED=1 CONSULS=3)
 	@$(if $(CONSULS),unshare --net sh -c 'ip link set lo up && exec "$$@"' soak) \
 	  $(BIN)/python -m tests.soak --minutes $(or $(MINUTES),60) $(addprefix --seed ,$(SEED)) $(addprefix --servers ,$(CONSULS))
 

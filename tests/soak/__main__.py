@@ -11,6 +11,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from tests.soak import picture
 from tests.soak.run import soak
 
 
@@ -19,11 +20,16 @@ def _main() -> int:
     parser.add_argument("--minutes", type=float, default=60.0)
     parser.add_argument("--servers", type=int, default=1, help="of Consul; several need root")
     parser.add_argument("--seed", type=int, default=secrets.randbelow(10**6))
+    parser.add_argument("--out", type=Path, default=Path("build/soak"), help="folder of what it took")
     asked = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="farmd-soak-"))
+    asked.out.mkdir(parents=True, exist_ok=True)
+    record = asked.out / "record.jsonl"
     print(f"seed {asked.seed}, {asked.minutes:g} minutes; logs of farms and agents: {folder}", flush=True)
-    result = asyncio.run(soak(asked.seed, asked.minutes, folder, asked.servers))
+    print(f"what it takes over time: {record}", flush=True)
+    result = asyncio.run(soak(asked.seed, asked.minutes, folder, record, asked.servers))
     print(json.dumps(vars(result)))
+    picture.main(record, asked.out / "picture.svg")
     if result.found:
         print("\n".join([f"FAILED with seed {asked.seed}:", *result.found]), file=sys.stderr)
         return 1

@@ -8,7 +8,7 @@ import random
 import shutil
 import signal
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 
 from store import operations
 from store.errors import StoreError
@@ -95,17 +95,17 @@ class Faults:
 
     # -- processes -----------------------------------------------------------------------------
     async def kill_farm(self) -> None:
-        await self._ended(self._farm(), signal.SIGKILL, 25)
+        await self._ended(self._mortal(self._fleet.farms), signal.SIGKILL, 25)
 
     async def stop_farm(self) -> None:
-        await self._ended(self._farm(), signal.SIGTERM, 10)
+        await self._ended(self._mortal(self._fleet.farms), signal.SIGTERM, 10)
 
     async def pause_farm(self) -> None:
         await self._paused(self._farm())
 
     async def kill_agent(self) -> None:
         """It comes back within the grace period, or after its node was given up."""
-        await self._ended(self._agent(), signal.SIGKILL, 60)
+        await self._ended(self._mortal(self._fleet.agents), signal.SIGKILL, 60)
 
     async def pause_agent(self) -> None:
         await self._paused(self._agent())
@@ -228,7 +228,7 @@ class Faults:
 
     async def _killed_meanwhile(self, part: Part) -> None:
         await self._last(2, 10)
-        if self._rng.random() < 0.5:
+        if self._rng.random() < 0.5 and part not in self._fleet.lasting:
             await part.end()
             part.start()
         await self._last(2, 10)
@@ -337,6 +337,11 @@ class Faults:
 
     def _farm(self) -> Part:
         return self._fleet.farms[self._rng.choice(sorted(self._fleet.farms))]
+
+    def _mortal(self, parts: Mapping[str, Part]) -> Part:
+        """One that may be ended; the others show by their memory whether anything leaks."""
+        chosen = [part for name, part in sorted(parts.items()) if part not in self._fleet.lasting]
+        return self._rng.choice(chosen)
 
     def _agent(self) -> Part:
         return self._fleet.agents[self._rng.choice(sorted(self._fleet.agents))]

@@ -57,6 +57,11 @@ class Fleet:
         return [*self.farms.values(), *self.agents.values()]
 
     @property
+    def lasting(self) -> list[Part]:
+        """The first farm and the first agent, which run from the beginning to the end."""
+        return [next(iter(self.farms.values())), next(iter(self.agents.values()))]
+
+    @property
     def call(self) -> Call:
         """A person at the command line."""
         return Call(self.client, self.keys, CLOCK, SystemIds(), "user/soak@desk", "soak")

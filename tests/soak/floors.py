@@ -1,4 +1,5 @@
-"""By a farm's own doing no more pods of a controller are out than ``max_unavailable`` (R22).
+"""By a farm's own doing no more pods of a controller are out than ``max_unavailable`` (R22), and no more of a
+daemon set than ``min_health`` leaves.
 
 A pod that served is out from the transaction that takes it down until it was healthy again for
 ``min_healthy_time``. This is judged from realities as agents wrote them, never from what farms say.
@@ -9,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from store.audit import Audit
+from store.daemonsets import DaemonSet
 from store.rcs import ReplicationController
 from tests.fault.invariants import Place
 from tests.soak.sight import Sight
@@ -18,7 +20,7 @@ SLACK = 0.5
 
 
 class Floors:
-    """Remembers which pods farms took down, by controller; ``judge`` takes the records in their order."""
+    """Remembers which pods farms took down, by owner; ``judge`` takes the records in their order."""
 
     def __init__(self) -> None:
         self._out: dict[str, dict[Place, int]] = {}
@@ -29,30 +31,51 @@ class Floors:
 
     def judge(self, index: int, audit: Audit, before: Sight, after: Sight) -> Iterable[str]:
         """One record of a farm, with the last look before it and the first one after it."""
-        rc = after.dump.rcs.get(audit.id)
-        old = before.dump.rcs.get(audit.id)
-        if rc is None or old is None or not audit.actor.startswith("farm/"):
+        owner = after.dump.owners.get(audit.id)
+        old = before.dump.owners.get(audit.id)
+        if owner is None or old is None or not audit.actor.startswith("farm/"):
             return
-        out = self._out.setdefault(rc.id, {})
+        out = self._out.setdefault(owner.id, {})
         changed = [_place(text) for text in (*audit.relabelled, *audit.removed)]
         for place in list(out):
-            if place in changed or back(place, out[place], audit.at, rc, after):
+            if place in changed or self._uncounted(place, owner, after):
                 del out[place]
-        fresh = [place for place in changed if served(index, audit.at, rc.id, place, before, after)]
-        if not self._people(audit, old, rc):
-            allowed = max(rc.max_unavailable, old.max_unavailable)
+            elif back(place, out[place], audit.at, owner, after):
+                del out[place]
+        taken = [_place(text) for text in audit.relabelled] if isinstance(owner, DaemonSet) else changed
+        fresh = [place for place in taken if served(index, audit.at, owner.id, place, before, after)]
+        if not self._people(audit, old, owner):
+            allowed = max(_allowed(each, len(after.zones)) for each in (owner, old))
             if fresh and len(out) + len(fresh) > allowed:
                 yield (
-                    f"{audit.action} of {rc.name} at {index} took {fresh} down while {sorted(out)} were out,"
-                    f" of {allowed} ({audit.reason!r})"
+                    f"{audit.action} of {owner.name} at {index} took {fresh} down while {sorted(out)} were"
+                    f" out, of {allowed} ({audit.reason!r})"
                 )
         out.update({place: index for place in fresh if f"{place[0]}/{place[1]}" in audit.relabelled})
 
     @staticmethod
-    def _people(audit: Audit, *versions: ReplicationController) -> bool:
+    def _people(audit: Audit, *versions: ReplicationController | DaemonSet) -> bool:
         """Whether people want fewer pods than there were."""
         before = int(audit.before.get("pods", 0))
-        return any(rc.deleting or rc.replicas_desired < before for rc in versions)
+        return any(
+            each.deleting or (isinstance(each, ReplicationController) and each.replicas_desired < before)
+            for each in versions
+        )
+
+    @staticmethod
+    def _uncounted(place: Place, owner: ReplicationController | DaemonSet, after: Sight) -> bool:
+        """Whether a daemon set may not count a pod any more: its node was in trouble, and may be given up."""
+        return isinstance(owner, DaemonSet) and after.well_for.get(place[0], 0.0) == 0.0
+
+
+def _allowed(owner: ReplicationController | DaemonSet, nodes: int) -> int:
+    """How many pods may be out by a farm's doing; a daemon set allows no more on fewer nodes.
+
+    It removes pods from nodes that may not keep them whatever the floor, so only replacements are judged.
+    """
+    if isinstance(owner, DaemonSet):
+        return nodes - owner.floor(nodes)
+    return owner.max_unavailable
 
 
 def _place(text: str) -> Place:
@@ -75,7 +98,7 @@ def served(index: int, at: float, owner: str, place: Place, before: Sight, after
     return now[0].modify_index > index and not ended
 
 
-def back(place: Place, index: int, at: float, rc: ReplicationController, after: Sight) -> bool:
+def back(place: Place, index: int, at: float, rc: ReplicationController | DaemonSet, after: Sight) -> bool:
     """Whether a pod that was taken down at an index was available again at a time."""
     pod, found = after.dump.pods.get((rc.id, *place)), after.realities.get(place)
     if pod is None:

@@ -12,7 +12,7 @@ from store.nodes import Agent
 from store.status import Status
 from tests.fault.invariants import Dump, violations
 from tests.fleet import CLOCK
-from tests.soak import apps, jobs
+from tests.soak import apps, jobs, schedules
 from tests.soak.fleet import Fleet
 from tests.soak.rollouts import unended
 from tests.soak.sight import Sight
@@ -25,7 +25,7 @@ async def unfinished(fleet: Fleet) -> list[str]:
     well_for = {part.name: part.well_for() for part in fleet.parts}
     sight = Sight(CLOCK.now(), dump, running, fleet.zones, well_for)
     lines = [*_presence(fleet, dump), *_owners(sight), *_realities(sight), *violations(dump), *unended(dump)]
-    lines += [*jobs.left(dump), *apps.left(dump)]
+    lines += [*schedules.left(dump), *jobs.left(dump), *apps.left(dump)]
     lines += _sessions(fleet, await fleet.sessions())
     if not lines:
         report = await examine(fleet.client, fleet.keys, CLOCK)

@@ -19,7 +19,7 @@ from store import codec
 from store.errors import StoreError
 from store.manifests import Manifest
 from tests.fault.invariants import Dump
-from tests.soak import apps, jobs, words
+from tests.soak import apps, jobs, schedules, spreads, words
 from tests.soak.fleet import Fleet
 from tests.soak.machines import Machines
 from tests.soak.rollouts import live
@@ -61,8 +61,11 @@ class People:
             self._machines.kill_pod: 2,
             self.roll: 6,
             self.say: 6,
+            self.supersede: 3,
             self.serve: 3,
             self.job: 5,
+            self.schedule: 5,
+            self.spread: 4,
             self.app: 6,
             self.swap: 2,
         }
@@ -110,6 +113,8 @@ class People:
         }
         await self._commit(RC.create(self._fleet.call, RC.file.parse(file, "soak")))
         await self._commit(words.served(self._fleet.call, MANY, await self._fleet.dump()))
+        for name in DAEMON_SETS:
+            await self._daemon_set(name)
 
     async def roll(self, dump: Dump) -> bool:
         """Begin a rollout from a good version to another one, which now and then is a bad one."""
@@ -131,13 +136,40 @@ class People:
 
     async def say(self, dump: Dump) -> bool:
         """A word about a rollout that is under way."""
-        found = {each.id: each for each in live(dump).values() if each.old in dump.rcs}
+        owners = dump.owners
+        found = {each.id: each for each in live(dump).values() if each.old in owners}
         if not found:
             return False
         rollout = self._one(found)
         many = rollout.name == MANY
-        most = MANY_PODS if many else self._most(dump.rcs[rollout.old].node_selector)
+        most = MANY_PODS if many else self._most(owners[rollout.old].node_selector)
         await self._commit(words.said(self._fleet.call, rollout, most, self._rng, self._counts))
+        return True
+
+    async def spread(self, dump: Dump) -> bool:
+        """Begin a rollout of a daemon set over nodes, to a version that is now and then a bad one."""
+        free = {
+            ident: each
+            for ident, each in dump.daemonsets.items()
+            if not (each.managed_by or each.deleting or each.disabled or self._bad(dump, each))
+        }
+        if not free:
+            return False
+        fields = spreads.file(self._fleet.smoke.address, self._rng)
+        seconds = self._rng.choice((LASTING, LASTING, LASTING, MORTAL))
+        await self._replace(DAEMON_SET, self._one(free), dump, seconds, now=False, retry=True, **fields)
+        return True
+
+    async def supersede(self, dump: Dump) -> bool:
+        """Put another version in place of one that is coming."""
+        owners = dump.owners
+        found = {each.old: owners[each.old] for each in live(dump).values() if each.old in owners}
+        if not found:
+            return False
+        record = self._one(found)
+        noun = RC if record.id in dump.rcs else DAEMON_SET
+        seconds = self._rng.choice((LASTING, LASTING, MORTAL))
+        await self._replace(noun, record, dump, seconds, now=False, retry=True, supersede=True)
         return True
 
     async def serve(self, dump: Dump) -> bool:
@@ -152,6 +184,13 @@ class People:
         pod = self._pod("member", str(self._rng.randint(1, 6)))
         del pod["restart"]
         await self._commit(jobs.asked(self._fleet.call, dump, pod, self._rng))
+        return True
+
+    async def schedule(self, dump: Dump) -> bool:
+        """Something of a schedule; the members of its jobs end by themselves, some after their next time."""
+        pod = self._pod("member", str(self._rng.randint(1, 9)))
+        del pod["restart"]
+        await self._commit(schedules.asked(self._fleet.call, dump, pod, self._rng))
         return True
 
     async def app(self, dump: Dump) -> bool:
@@ -174,13 +213,11 @@ class People:
         free = sorted({*CONTROLLERS, *DAEMON_SETS} - taken)
         if not free:
             return False
-        name = self._rng.choice(free)
-        pod = self._pod(name, LASTING)
+        name = self._rng.choice(sorted(set(free) & set(DAEMON_SETS)) or free)
         if name in DAEMON_SETS:
-            file = {"name": name, "node_selector": self._rng.choice(SELECTORS), "pod": pod}
-            spec: Any = DAEMON_SET.file.parse(file | {"min_healthy_time": MIN_HEALTHY_TIME}, "soak")
-            await self._commit(DAEMON_SET.create(self._fleet.call, spec))
+            await self._daemon_set(name)
             return True
+        pod = self._pod(name, LASTING)
         selector = self._rng.choice(SELECTORS)
         file = {
             "name": name,
@@ -195,6 +232,16 @@ class People:
         }
         await self._commit(RC.create(self._fleet.call, RC.file.parse(file, "soak")))
         return True
+
+    async def _daemon_set(self, name: str) -> None:
+        file: dict[str, Any] = {
+            "name": name,
+            "node_selector": self._rng.choice(SELECTORS),
+            "min_healthy_time": MIN_HEALTHY_TIME,
+            "pod": self._pod(name, LASTING),
+        }
+        file |= self._rng.choice(({}, {"min_health": "50%"}))
+        await self._commit(DAEMON_SET.create(self._fleet.call, DAEMON_SET.file.parse(file, "soak")))
 
     async def scale(self, dump: Dump) -> bool:
         rcs = {rc.id: rc for rc in dump.rcs.values() if rc.name != MANY}
@@ -235,12 +282,12 @@ class People:
     async def _replace(
         self, noun: Any, record: Any, dump: Dump, seconds: str, *, now: bool = True, **fields: Any
     ) -> None:
-        retry = fields.pop("retry", False)
+        asked = {word: True for word in ("retry", "supersede") if fields.pop(word, False)}
         file = noun.file.as_file(record, self._manifest(dump, record.manifest)) | fields
         file["pod"] |= self._pod(record.pod_id, seconds)
         file.pop("disabled", None)  # stays as it is
         spec = noun.file.parse(file, "soak")
-        await self._commit(noun.update(self._fleet.call, spec, now=now, **({"retry": True} if retry else {})))
+        await self._commit(noun.update(self._fleet.call, spec, now=now, **asked))
 
     def _pod(self, name: str, seconds: str) -> dict[str, Any]:
         self._version += 1

@@ -65,6 +65,11 @@ class Part:
         await asyncio.to_thread(process.wait, LIMIT)
         reaper.reaped(process.pid)
 
+    @property
+    def pid(self) -> int | None:
+        """The process; None: it does not run."""
+        return None if self._process is None else self._process.pid
+
     def pause(self) -> None:
         """Stop it with SIGSTOP."""
         if self._process is not None:

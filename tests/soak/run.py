@@ -11,10 +11,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from store.errors import StoreError
-from tests.soak import goals, words
+from tests.soak import goals, schedules, words
 from tests.soak.faults import Faults
 from tests.soak.fleet import Fleet, fleet_of
 from tests.soak.operations import People
+from tests.soak.record import Record
 from tests.soak.watch import Watch
 
 FARMS, AGENTS = 3, 6
@@ -41,14 +42,18 @@ class Result:
     found: list[str] = field(default_factory=list)
 
 
-async def soak(seed: int, minutes: float, folder: Path, servers: int = 1) -> Result:
-    """Run rounds until the time is over or something is found; the round that began is finished."""
+async def soak(seed: int, minutes: float, folder: Path, out: Path, servers: int = 1) -> Result:
+    """Run rounds until the time is over or something is found; the round that began is finished.
+
+    What the processes and the store take is written to the file ``out``, a line every few seconds.
+    """
     result, began = Result(seed), time.monotonic()
     async with fleet_of(FARMS, AGENTS, folder, servers) as fleet:
         people = People(fleet, random.Random(f"{seed}/people"), result.edits)
         watch = Watch(fleet, people.killed)
         faults = Faults(fleet, people, random.Random(f"{seed}/faults"), result.faults, watch.restored)
-        watching = asyncio.create_task(watch.run())
+        record = Record(fleet, watch, out)
+        watching, recording = asyncio.create_task(watch.run()), asyncio.create_task(record.run())
         try:
             await people.begin()
             result.found += await _quiet(fleet, result)
@@ -61,14 +66,16 @@ async def soak(seed: int, minutes: float, folder: Path, servers: int = 1) -> Res
                 fleet.smoke.flapping = False
                 result.found += await _quiet(fleet, result)
                 result.rounds += 1
+                await record.quiet(result.rounds)
                 told = f"round {result.rounds}: {result.edits.total()} edits, {result.faults.total()} faults,"
                 print(f"{told} whole again after {result.quiet_seconds[-1]:.0f} s", flush=True)
             if watching.done():
                 watching.result()
         finally:
-            watching.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await watching
+            for task in (watching, recording):
+                task.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await task
         result.found += watch.found
         result.looks, result.audits = watch.looks, watch.audits
     result.seconds = time.monotonic() - began
@@ -107,9 +114,11 @@ async def _quiet(fleet: Fleet, result: Result) -> list[str]:
     A rollout that met a fault waits for a person, also after the fault is over.
     """
     began, last, tell_at = time.monotonic(), ["nothing was seen"], TELL_SECONDS
+    since = time.time()
     while last and time.monotonic() < began + QUIET_SECONDS:
         try:
             await words.tend(fleet)
+            await schedules.tend(fleet, since)
             last = await goals.unfinished(fleet)
         except StoreError as error:
             last = [f"{error.code}: {error.message}"]

@@ -6,12 +6,13 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Collection, Iterable
+from dataclasses import dataclass
 
 from store import codec
 from store.audit import Audit
 from store.errors import StoreError
 from tests.fault.invariants import Dump, violations
-from tests.soak import causes, continuity, jobs, processes, rollouts
+from tests.soak import causes, continuity, jobs, processes, rollouts, schedules, spreads
 from tests.soak.fleet import Fleet
 from tests.soak.floors import Floors
 from tests.soak.sight import Sight
@@ -23,12 +24,28 @@ BLIND_SECONDS = 45.0
 MOST_TOLD = 20
 
 
+@dataclass(frozen=True)
+class Size:
+    """How much the store holds: keys, bytes of their values, and records of the audit among the keys."""
+
+    keys: int = 0
+    bytes: int = 0
+    audits: int = 0
+
+    @classmethod
+    def of(cls, dump: Dump) -> Size:
+        """That of a dump."""
+        values = sum(len(entry.value) for entry in dump.entries.values())
+        return cls(len(dump.entries), values, len(dump.audits))
+
+
 class Watch:
     """``found`` are violations with their times; ``looks`` and ``audits`` count what was judged."""
 
     def __init__(self, fleet: Fleet, killed: Collection[tuple[int, int]]) -> None:
         self.found: list[str] = []
         self.looks = 0
+        self.size = Size()
         self.audits = 0
         self._fleet = fleet
         self._killed = killed
@@ -74,6 +91,9 @@ class Watch:
         self._tell(await asyncio.to_thread(violations, dump))
         self._tell(rollouts.twice_over(dump))
         self._tell(jobs.judged_once(dump))
+        self._tell(schedules.miscounted(dump))
+        self._tell(schedules.overlapping(dump))
+        self.size = Size.of(dump)
         self._judge(sight, dump)
         self._seen.append(sight)
         while self._seen[0].at < sight.at - REMEMBERED:
@@ -89,6 +109,8 @@ class Watch:
         self.audits += len(new)
         self._tell(jobs.twice(sight))
         self._tell(jobs.revived(self._seen[-1], sight))
+        self._tell(schedules.fell(self._seen[-1].dump, sight.dump))
+        self._tell(spreads.beyond(self._seen[-1], sight, [audit for *_, audit in new]))
         for index, _, audit in new:
             self._tell(causes.groundless(audit, [*self._seen, sight]))
             self._tell(self._floors.judge(index, audit, self._seen[-1], sight))
