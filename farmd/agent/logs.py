@@ -68,8 +68,7 @@ async def follow(
                 # The old file still has the output between the last read and the rotation.
                 while data := file.read(CHUNK):
                     yield data
-                file.close()
-                file = _open(directory / LOG)
+                file = _newer(directory, file)
                 continue
             elif file.tell() > os.fstat(file.fileno()).st_size:
                 file.seek(0)
@@ -150,6 +149,23 @@ def _open(path: Path) -> BinaryIO | None:
         return path.open("rb", buffering=0)
     except FileNotFoundError:
         return None
+
+
+def _newer(directory: Path, file: BinaryIO) -> BinaryIO | None:
+    """The file after this one, which is closed; after the oldest that is left, if it was rotated away."""
+    own, found = _inode(file), None
+    for path in files(directory):
+        each = _open(path)
+        if each is None or _inode(each) == own:
+            if each is not None:
+                each.close()
+                break
+            continue
+        if found is not None:
+            found.close()
+        found = each
+    file.close()
+    return found
 
 
 def _inode(file: BinaryIO) -> tuple[int, int]:

@@ -6,6 +6,7 @@ import asyncio
 import heapq
 import json
 import math
+import re
 import ssl
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -26,6 +27,7 @@ from store import codec, features, presence
 from store.errors import AccessDenied, InputInvalid, NotFound, RecordInvalid, StoreError
 from store.http import reason
 from store.nodes import NodeStore
+from store.ports import Clock
 from store.reality import Reality
 from store.words import share
 
@@ -263,7 +265,7 @@ def showing(noun: Noun[Any, Any]) -> click.Command:
 async def stream_all(
     invocation: Invocation, title: str, pods: Sequence[overview.PodRow], wanted: LogChoice
 ) -> None:
-    """What these pods wrote, merged by time; if it is to be followed, as it comes.
+    """What these pods wrote, merged by time, also what is followed: each line is held for a moment.
 
     Raises:
         NotFound, AgentUnavailable: some could not be read; the others were shown.
@@ -272,14 +274,22 @@ async def stream_all(
         invocation.say(f"{title} has no pods")
 
     found: list[list[tuple[bytes, bytes]]] = []
+    merged = Merged(invocation.call.clock)
 
     async def read(pod: overview.PodRow, prefix: str) -> None:
-        if wanted.follow or not prefix:
+        if wanted.follow and prefix:
+            await _follow(invocation, pod, wanted, prefix, merged)
+        elif not prefix:
             await stream(invocation, pod.node, pod.instance, wanted, prefix=prefix)
         else:
             found.append(await _timed(invocation, pod, wanted, prefix.encode()))
 
-    failed = await read_each(pods, lambda pod: f"{pod.node}/{pod.instance}", read, follow=wanted.follow)
+    writing = asyncio.create_task(merged.run())
+    try:
+        failed = await read_each(pods, lambda pod: f"{pod.node}/{pod.instance}", read, follow=wanted.follow)
+    finally:
+        writing.cancel()
+        merged.flush(0.0)
     for _, line in heapq.merge(*found, key=lambda each: each[0]):
         to_stdout(line)
     if failed:
@@ -288,6 +298,69 @@ async def stream_all(
         hints = {error.hint for error in failed if isinstance(error, AgentUnavailable)}
         hint = hints.pop() if len(hints) == 1 else ""
         raise kind(f"the logs of {share(len(failed), len(pods), 'pod')} {what}", hint=hint)
+
+
+async def _follow(
+    invocation: Invocation, pod: overview.PodRow, wanted: LogChoice, prefix: str, merged: Merged
+) -> None:
+    """Follow one pod of several; an agent of an earlier version knows no times, so its lines come at once."""
+    write = merged.of(prefix.encode(), stamped=wanted.timestamps)
+    try:
+        timed = wanted._replace(timestamps=True)
+        await stream(invocation, pod.node, pod.instance, timed, write=write)
+    except NoTimes:
+        if wanted.timestamps or wanted.since is not None:
+            raise
+        await stream(invocation, pod.node, pod.instance, wanted, prefix=prefix)
+
+
+HELD_SECONDS, FLUSH_SECONDS = 0.6, 0.2
+
+
+class Merged:
+    """Lines of several pods by their times: each is held for a moment, in which an earlier one may come."""
+
+    def __init__(self, clock: Clock, write: Callable[[bytes], None] = to_stdout) -> None:
+        self._clock = clock
+        self._write = write
+        self._lines: list[tuple[bytes, float, bytes]] = []
+
+    def of(self, prefix: bytes, *, stamped: bool) -> Callable[[bytes], None]:
+        """What takes one pod's output, whose lines begin with their times; ``stamped``: they keep them."""
+        rest, last = b"", b"-"
+
+        def write(chunk: bytes) -> None:
+            nonlocal rest, last
+            *whole, rest = (rest + chunk).split(b"\n")
+            if len(rest) > LONGEST_LINE:
+                whole, rest = [*whole, rest], b""
+            for line in whole:
+                time, _, text = line.partition(b" ")
+                if not _STAMP.fullmatch(time):  # the rest of a long line
+                    time, text = last, line
+                last = time
+                shown = line if stamped else text
+                self._lines.append((time, self._clock.mono(), prefix + shown + b"\n"))
+
+        return write
+
+    async def run(self) -> None:
+        """Write for ever what was held long enough."""
+        while True:
+            await self._clock.sleep(FLUSH_SECONDS)
+            self.flush(HELD_SECONDS)
+
+    def flush(self, held: float) -> None:
+        """Write the lines that were held for so many seconds, and those before them."""
+        until = self._clock.mono() - held
+        self._lines.sort(key=lambda each: each[0])
+        due = max((at + 1 for at, each in enumerate(self._lines) if each[1] <= until), default=0)
+        ready, self._lines = self._lines[:due], self._lines[due:]
+        if ready:
+            self._write(b"".join(text for _, _, text in ready))
+
+
+_STAMP = re.compile(rb"-|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 
 
 async def _timed(

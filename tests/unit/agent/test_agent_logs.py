@@ -83,3 +83,20 @@ async def test_following_waits_for_a_first_log_and_ends_with_the_pod(tmp_path: P
     (folder / "current.log").unlink()
     folder.rmdir()
     assert [piece async for piece in pieces] == [b"last words"]
+
+
+async def test_following_reads_every_file_that_came_between_two_looks(folder: Path) -> None:
+    pieces = follow(folder, 0, StillClock())
+    assert await read(pieces) == ""
+    for number in (2, 1):
+        (folder / f"current.log.{number}").rename(folder / f"current.log.{number + 2}")
+    (folder / "current.log").rename(folder / "current.log.2")
+    (folder / "current.log.1").write_text(lines(36, 40))
+    (folder / "current.log").write_text(lines(41, 45))
+    assert await read(pieces) == lines(36, 45)
+    for path in folder.iterdir():
+        path.unlink()  # all were rotated away
+    (folder / "current.log.1").write_text(lines(50, 55))
+    (folder / "current.log").write_text(lines(56, 60))
+    assert await read(pieces) == lines(50, 60)
+    await pieces.aclose()
