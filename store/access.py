@@ -17,8 +17,11 @@ import msgspec
 from store.times import Time
 
 FAMILY = "access"
-LOGS = "logs"
+LOGS, EXEC = "logs", "exec"
+"""The purposes: reading pods and their output; commands, files and connections in a pod."""
 HEADER = "Farmd-Key"
+REFUSED = "Farmd-Refused"
+"""The reason for a client that asked for a WebSocket: such clients do not read the body of a refusal."""
 LIFE_SECONDS = 30.0
 _KEY = re.compile(r"[A-Za-z0-9_-]{43}")
 
@@ -31,6 +34,19 @@ class Asked(msgspec.Struct, frozen=True, omit_defaults=True):
     query: tuple[tuple[str, str], ...] = ()
 
 
+class Exec(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """What a key of the purpose ``exec`` permits in a pod: one command, or connections to one port.
+
+    ``term`` is the caller's terminal, for the variable ``TERM``. ``port`` is one of the pod's own, 0 for a
+    command.
+    """
+
+    command: tuple[str, ...] = ()
+    tty: bool = False
+    term: str = ""
+    port: int = 0
+
+
 class OneTime(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """What the store holds of a key. Times are seconds since the epoch, by the clock of who made it."""
 
@@ -41,6 +57,7 @@ class OneTime(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     expires: Time
     by: str = ""
     reason: str = ""
+    exec: Exec | None = None
 
 
 def asked(method: str, path: str, query: Mapping[str, str] | Iterable[tuple[str, str]]) -> Asked:

@@ -19,6 +19,9 @@ JOBS = "jobs.1"
 ACCESS = "access.1"
 """The agent wants a one-time key of who reads pods and logs without another credential (R36)."""
 
+EXEC = "exec.1"
+"""The agent runs commands of people in its pods, by one-time keys (R42)."""
+
 SIGNATURES = "signatures."
 """What the agent asks of pods that nobody signed stands behind it (R32)."""
 ENFORCED = f"{SIGNATURES}enforce"

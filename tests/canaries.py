@@ -52,6 +52,7 @@ CONFIGURATION: dict[str, str] = {
     "agent.secrets_dir": FILE,
     **dict.fromkeys(("agent.cgroup", "agent.pod_metrics"), PLAIN),
     **dict.fromkeys(("agent.log_to", "agent.log_hosts", "agent.log_ca"), PLAIN),
+    **dict.fromkeys(("agent.exec", "agent.exec_unsigned"), PLAIN),
     **dict.fromkeys(("agent.secret_identities", "agent.secret_folder"), PLAIN),  # the names of files
     **dict.fromkeys(("agent.user", "agent.share_user", "agent.deny_users"), PLAIN),
     **dict.fromkeys(("services.catalog", "services.register_members"), PLAIN),

@@ -142,7 +142,7 @@ def guarded_consul(
         follow(guarded, everybody)
         for name in NODES:
             follow(guarded, node, node=name, consul_node=NODES[0])
-        for role in ("agents", "repair"):
+        for role in ("agents", "exec", "repair"):
             follow(guarded, f"farmctl token consul {role} > {role}.token")
         yield guarded
 

@@ -1,4 +1,4 @@
-"""Who may read pods and logs from a node's agent: by a certificate, a token, or a one-time key (R36).
+"""Who may ask a node's agent about pods: by a certificate, a token, or a one-time key (R36).
 
 A one-time key is deleted in Consul by its index before a byte is answered, and an unknown outcome refuses. So
 one key is one request, whoever else overheard it. Nobody is locked out for the bad keys of another program on
@@ -80,7 +80,9 @@ class OneTimeKeys:
         cluster: Callable[[], str],
         clock: Clock,
         refused: Callable[[str, str], None],
+        purpose: str = access.LOGS,
     ) -> None:
+        self._purpose = purpose
         self._client = client
         self._keys = keys
         self._node = node
@@ -92,8 +94,8 @@ class OneTimeKeys:
         self._swept = clock.mono()
         self._listing: asyncio.Task[frozenset[str]] | None = None
 
-    async def use(self, key: str, request: web.Request) -> None:
-        """Use a key up for a request that it was made for.
+    async def use(self, key: str, request: web.Request) -> OneTime:
+        """Use a key up for a request that it was made for; what the store held of it.
 
         Raises:
             HTTPForbidden: it is not for that, or was used. HTTPServiceUnavailable: Consul cannot tell.
@@ -108,13 +110,14 @@ class OneTimeKeys:
             self._note_bad(peer)
             raise
         except StoreError as error:
-            raise web.HTTPServiceUnavailable(
-                text=f"the key cannot be looked up: {error.message}; a token of web.tokens needs no Consul"
-            ) from error
+            text = f"the key cannot be looked up: {error.message}"
+            other = "; a token of web.tokens needs no Consul" if self._purpose == access.LOGS else ""
+            raise web.HTTPServiceUnavailable(text=text + other) from error
         log.info(
             "access.granted", by=record.by, reason=record.reason, instance=record.instance, path=request.path
         )
         await self._sweep()
+        return record
 
     async def _require_listed(self, key: str) -> None:
         """Refuse a key that nobody wrote, by a look-up that it shares with all others that come meanwhile."""
@@ -130,11 +133,11 @@ class OneTimeKeys:
         """The keys of now; whoever asks once the read has begun waits for a later one."""
         await self._clock.sleep(LIST_SECONDS)
         self._listing = None
-        page = await self._client.keys(self._keys.accesses(access.LOGS, self._node), mode="consistent")
+        page = await self._client.keys(self._keys.accesses(self._purpose, self._node), mode="consistent")
         return frozenset(page.items)
 
     def _place(self, key: str) -> str:
-        return self._keys.access(access.LOGS, self._node, access.ident(key))
+        return self._keys.access(self._purpose, self._node, access.ident(key))
 
     async def _burn(self, key: str, request: web.Request) -> OneTime:
         if not access.possible(key):
@@ -203,7 +206,7 @@ class OneTimeKeys:
             return
         self._swept = self._clock.mono()
         try:
-            page = await self._client.list(self._keys.accesses(access.LOGS, self._node))
+            page = await self._client.list(self._keys.accesses(self._purpose, self._node))
             for raw in page.items:
                 if self._ended(raw.key, raw.decoded()):
                     await self._client.transaction([operations.delete_cas(raw.key, raw.modify_index)])

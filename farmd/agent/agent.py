@@ -102,7 +102,7 @@ class Agent:
             clock=clock,
             recorder=recorder,
         )
-        self._runtimes = Runtimes(
+        self.runtimes = Runtimes(
             Processes(self.state, config.node, environ, clock, config.users, leases, config.cgroup),
             *([] if container is None else [_containers(container, *given)]),
             *([] if systemd is None else [_units(systemd, *given)]),
@@ -113,6 +113,7 @@ class Agent:
         able = [
             *(features.JOBS, features.ADDRESS, features.LEAVING, features.RESTART_AFTER, features.LOGS),
             *([features.ACCESS] if config.asks_for_keys else []),
+            *([features.EXEC] if config.exec else []),
             *([] if signing is None else [f"{features.SIGNATURES}{signing.policy}", features.BOUND]),
         ]
         admission = self._admission = (
@@ -147,8 +148,8 @@ class Agent:
             recorder=recorder,
             any_workloads=self.pods.any_workloads,
             acted_on=self.pods.acted_on,
-            features=lambda: [*self._runtimes.features(), *able],
-            doubts=self._runtimes.doubts,
+            features=lambda: [*self.runtimes.features(), *able],
+            doubts=self.runtimes.doubts,
             trusts=lambda: None if admission is None else admission.trusts(),
             closed=lambda: self._intents.closed or self.state.closed,
             left=lambda: self.state.left,
@@ -178,7 +179,7 @@ class Agent:
             progress=progress,
             wake=self._wake.set,
             doubt=self._doubt,
-            preflight=self._runtimes.preflight,
+            preflight=self.runtimes.preflight,
             admission=admission,
         )
         self.usages = Usages(
@@ -204,7 +205,7 @@ class Agent:
     def _supervising(self, manifests: Manifests, rng: Rng, ids: Ids, recorder: Recorder) -> Supervisor:
         ports = PortRange(*self.config.port_range, rng)
         health = HealthWatcher(
-            runtimes=self._runtimes,
+            runtimes=self.runtimes,
             checker=self._checker,
             state=self.state,
             manifests=manifests,
@@ -219,11 +220,11 @@ class Agent:
             state=self.state,
             gone=self.gone,
             last_words=self.forwarder.ending,
-            runtimes=self._runtimes,
+            runtimes=self.runtimes,
             ports=ports,
             health=health,
             leaves=Leaves(
-                runtimes=self._runtimes,
+                runtimes=self.runtimes,
                 clock=self._clock,
                 told=lambda instance: self._reality.told(instance, "stopping"),
                 wake=self._wake.set,
@@ -237,7 +238,7 @@ class Agent:
             pods=self.pods,
             lifecycle=lifecycle,
             state=self.state,
-            runtimes=self._runtimes,
+            runtimes=self.runtimes,
             ports=ports,
             health=health,
             contact=self._contact,
@@ -302,8 +303,8 @@ class Agent:
                 await self._run_loops(stop)
             finally:
                 await self._supervisor.leave()
-                self._runtimes.secrets.leave()
-                for runtime in self._runtimes:
+                self.runtimes.secrets.leave()
+                for runtime in self.runtimes:
                     await runtime.close()
                 await self._artifacts.close()
                 await self._checker.close()
@@ -331,7 +332,7 @@ class Agent:
             ),
             *(
                 asyncio.create_task(self._kept_up(each.name, partial(each.run, self._woken)))
-                for each in self._runtimes
+                for each in self.runtimes
             ),
         ]
         stopping = asyncio.create_task(stop.wait())

@@ -182,6 +182,12 @@ def values(manifest: Manifest, weight: str) -> list[tuple[str, str, str]]:
     return found
 
 
+def folder_of(process: int) -> str:
+    """The folder of a process's group of version 2; empty on a machine whose controllers are of version 1."""
+    found = group_of(process) if (ROOT / "cgroup.controllers").exists() else ""
+    return f"{ROOT}{found}" if found.strip("/") else ""
+
+
 def group_of(process: str | int) -> str:
     """The path of a process's group of version 2 below its root; empty where it has none, or is gone."""
     with contextlib.suppress(OSError):

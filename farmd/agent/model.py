@@ -80,6 +80,10 @@ class AgentConfig:
     log_ca: str = ""
     asks_for_keys: bool = False
     """Whether its HTTP wants a one-time key of who has no token."""
+    exec: bool = False
+    """Whether people may run commands in its pods, by one-time keys."""
+    exec_signed: bool = False
+    """Whether it refuses such commands, because nobody signed them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -110,6 +110,7 @@ _OWN: Mapping[str, str] = {
     "secret group change": "prod --add age1…",
     "secret group list": "",
     "secret group delete": "prod -y",
+    "pod exec": "web1/hello -it -- sh",
     "manifest keygen": "ada.key",
     "manifest sign": "rc/web --key ada.key",
     "manifest restore": "signatures.txt",

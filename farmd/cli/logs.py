@@ -82,7 +82,7 @@ class LogChoice(NamedTuple):
 
 LONGEST_LINE = 64 * 1024
 """The bytes after which a line without an end is written beside those of other pods."""
-_TRUST = "FARMCTL_CACERT names the authorities of agents' certificates, FARMCTL_CLIENT_CERT your own"
+TRUST = "FARMCTL_CACERT names the authorities of agents' certificates, FARMCTL_CLIENT_CERT your own"
 
 
 class NoTimes(AgentUnavailable):
@@ -126,7 +126,7 @@ async def stream(
         at = url.partition("://")[2].partition("/")[0]
         raise AgentUnavailable(
             f"node {node!r}: its agent does not answer at {at}: {reason(error)}",
-            hint=_TRUST if isinstance(error, aiohttp.ClientSSLError) else _far(invocation),
+            hint=TRUST if isinstance(error, aiohttp.ClientSSLError) else far(invocation),
         ) from error
     if unstarted and not wrote:
         raise NotFound(unstarted, kind="pods", id=instance)
@@ -160,7 +160,7 @@ async def asked(
     return url, headers, denied
 
 
-def _far(invocation: Invocation) -> str:
+def far(invocation: Invocation) -> str:
     """What to do where an agent of another datacenter does not answer."""
     name = invocation.datacenter
     return f"agents are asked directly, not through Consul: run this in datacenter {name}" if name else ""

@@ -36,7 +36,10 @@ def _commands() -> Commands:
         "all": (lambda: cli.everything.every, "All owners of pods, apps, services and nodes; get all."),
         "events": (lambda: cli.audit.events, "Changes and incidents by time; -f follows."),
         "farm": (lambda: cli.farm.farm, "Farms: which ones work, and on how much."),
-        "pod": (lambda: cli.nouns.pod, "Pods: list them, read their logs, restart them."),
+        "pod": (
+            lambda: cli.nouns.pod,
+            "Pods: list them, read their logs, run commands in them, restart them.",
+        ),
         "service": (lambda: cli.nouns.service, "Services: names for the pods that serve."),
         "volume": (lambda: cli.nouns.volume, "Volumes: which node has the data of which volume."),
         "config": (lambda: cli.config.config, "Config keys: values that manifests refer to."),

@@ -177,12 +177,15 @@ def _pod_commands() -> Commands:
         "describe": (lambda: cli.pod.describe, "One pod, what it runs, and how its last starts ended."),
         "top": (lambda: cli.usage.top, "What pods use, those first that use most."),
         "logs": (lambda: cli.pod.logs, "The output of a pod."),
+        "exec": (lambda: cli.pod_exec.exec_, "Run a command in a pod."),
         "restart": (lambda: cli.pod.restart, "Restart pods where they are."),
     }
 
 
 pod: click.Group = LazyGroup(
-    "pod", help="Pods: list and describe them, read their logs, restart them.", lazy=_pod_commands
+    "pod",
+    help="Pods: list and describe them, read their logs, run commands in them, restart them.",
+    lazy=_pod_commands,
 )
 
 

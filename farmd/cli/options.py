@@ -218,11 +218,13 @@ def command(
     signs: bool = False,
     negative_numbers: bool = False,
     trailing: bool = False,
+    reasons: bool = False,
 ) -> Callable[[Callable[..., Any]], click.Command]:
     """Make a command of ``async def f(invocation, **own options)``; its docstring is the help,
     but for what it raises.
 
-    ``trailing``: what stands behind the first argument belongs to the last one, options included.
+    ``reasons``: it is audited and changes no record. ``trailing``: what stands behind the first argument
+    belongs to the last one, options included.
     """
 
     def decorate(function: Callable[..., Any]) -> click.Command:
@@ -230,6 +232,7 @@ def command(
         common += watching() if lists else []
         common += everywhere() if lists and name == "list" else []
         common += mutating() if mutates else []
+        common += [each for each in mutating() if each.name == "reason"] if reasons else []
         common += waiting() if waits else []
         common += signing() if signs else []
         params = list(reversed(getattr(function, "__click_params__", [])))

@@ -59,6 +59,7 @@ _VERBS: Mapping[str, str] = {
 _OF_NODES = frozenset({"drain", "undrain", "cordon", "uncordon", "taint", "untaint", "label", "capacity"})
 _WHOLE: Mapping[str, Sequence[str]] = {
     "ps": ("pod", "list"),
+    "exec": ("pod", "exec"),
     "ls": ("all",),
     "stats": ("top",),
     "members": ("farm", "list"),
@@ -69,7 +70,6 @@ _WHOLE: Mapping[str, Sequence[str]] = {
 }
 
 POINTERS: Mapping[str, str] = {
-    "exec": "farmctl pod describe NODE/INSTANCE prints the command that opens a shell there",
     "attach": "farmctl pod logs -f NODE/INSTANCE follows what a pod writes",
     "cp": "farmd copies no files: mount a volume, or put files into the manifest",
     "port-forward": "farmctl service endpoints NAME prints addresses that are reached directly",
@@ -119,8 +119,8 @@ IN_NOUNS: Mapping[str, str] = {
     "stop": "farmctl rc scale NAME 0",
     "start": "farmctl rc enable NAME, or farmctl rc scale NAME N",
     "kill": "farmctl pod restart NODE/INSTANCE, farmctl job stop NAME, or farmctl rc scale NAME 0",
-    "exec": POINTERS["exec"],
-    "ssh": POINTERS["exec"],
+    "exec": "farmctl pod exec NODE/INSTANCE -it -- sh",
+    "ssh": "farmctl pod exec NODE/INSTANCE -it -- sh",
     "rm": "farmctl rc scale NAME N, or farmctl rc delete NAME",
     "delete": "pods belong to owners: farmctl rc scale NAME N, or farmctl rc delete NAME",
     "eligibility": "farmctl node cordon NAME, farmctl node uncordon NAME",

@@ -26,6 +26,7 @@ ROLES: Mapping[str, tuple[str, ...]] = {
     "operator": ("operator",),
     "reader": ("reader",),
     "repair": ("operator", "repair"),
+    "exec": ("reader", "exec"),
     "agents": ("agents",),
 }
 """The files of ``acl/`` whose rules a role needs. An agent of one node has a policy of its own."""

@@ -289,6 +289,17 @@ class AgentSection(Section, frozen=True):
         str,
         key("File of the authorities of syslog servers with TLS; empty: the machine's.", check=_absolute),
     ] = ""
+    exec: Annotated[
+        bool,
+        key(
+            "Let people run commands in the pods of this node and connect to their ports: `farmctl pod exec`,"
+            " `cp` and `port-forward`, by one-time keys that Consul permits (`acl/exec.hcl`).",
+        ),
+    ] = False
+    exec_unsigned: Annotated[
+        bool,
+        key('With `signatures = "enforce"`: run commands of people all the same, which nobody signed.'),
+    ] = False
     signatures: Annotated[
         Literal["none", "warn", "enforce"],
         key("Unsigned pods: none starts them, warn starts them with a warning, enforce refuses them."),

@@ -106,6 +106,7 @@ class ClusterLayout:
             "stop_workloads_on_exit": True,
             # Of one machine's cluster the person who started it is the only user.
             "share_user": True,
+            "exec": True,
             "allow": ["processes", "local-sources"],  # artifacts may come from a server of this machine
             **({"engine": self.engine} if self.engine else {}),
         }

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from aiohttp import web
 
+from farmd.agent import execute
 from farmd.agent import http as agent_http
 from farmd.agent.access import Door, OneTimeKeys, asks_for_keys
 from farmd.agent.agent import Agent
@@ -18,9 +19,10 @@ from farmd.agent.secrets import SecretConfig, hide_memory
 from farmd.agent.users import Users
 from farmd.process.services import Built, Dependencies
 from farmd.web import hosts
-from farmd.web.access import Access
+from farmd.web.access import Access, of_proxy
 from farmd.web.connections import parked
 from farmd.web.refusals import Refusals
+from store import access
 
 
 def build_agent(dependencies: Dependencies) -> Built:
@@ -64,6 +66,8 @@ def build_agent(dependencies: Dependencies) -> Built:
         log_to=tuple(section.log_to),
         log_hosts=tuple(section.log_hosts),
         log_ca=section.log_ca,
+        exec=section.exec,
+        exec_signed=section.signatures == "enforce" and not section.exec_unsigned,
         asks_for_keys=asks_for_keys(dependencies.config.web),
     )
     container = ContainerConfig(
@@ -106,17 +110,28 @@ def build_agent(dependencies: Dependencies) -> Built:
 def _mount(app: web.Application, agent: Agent, dependencies: Dependencies) -> None:
     section = dependencies.config.web
     refusals = Refusals(dependencies.recorder, dependencies.clock)
-    keys = OneTimeKeys(
-        dependencies.client,
-        dependencies.keys,
-        agent.config.node,
-        lambda: agent.cluster,
-        dependencies.clock,
-        lambda peer, why: refusals.note("key", peer, why),
-    )
-    door = Door(section, Access(section, dependencies.clock, refusals).bearer, keys)
+
+    def keys(purpose: str) -> OneTimeKeys:
+        return OneTimeKeys(
+            dependencies.client,
+            dependencies.keys,
+            agent.config.node,
+            lambda: agent.cluster,
+            dependencies.clock,
+            lambda peer, why: refusals.note("key", peer, why),
+            purpose,
+        )
+
+    door = Door(section, Access(section, dependencies.clock, refusals).bearer, keys(access.LOGS))
     app.middlewares.extend([hosts.only(section.bind, section.advertise), door.admits])
     agent_http.add_routes(app, agent, dependencies.clock, parked)
+    execute.add_routes(app, agent, keys(access.EXEC), dependencies.clock, safe=_safe, parked=parked)
+
+
+def _safe(request: web.Request) -> bool:
+    """Whether nobody overhears a request: it came by TLS, or from this machine without a proxy."""
+    here = hosts.loopback(request.remote or "") and not any(map(of_proxy, request.headers))
+    return request.secure or here
 
 
 class AgentService:

@@ -208,7 +208,7 @@ class Access:
             return self._section.read == "open"
         if self._section.tokens or not loopback(self._section.bind):
             return False
-        return loopback(named(request)) and not any(map(_of_proxy, request.headers))
+        return loopback(named(request)) and not any(map(of_proxy, request.headers))
 
 
 def for_metrics(access: Access) -> Middleware:
@@ -243,7 +243,7 @@ def same_origin(request: web.Request) -> None:
         raise web.HTTPForbidden(text=f"Origin: found {origin[:80]!r}, expected this farm's own")
 
 
-def _of_proxy(header: str) -> bool:
+def of_proxy(header: str) -> bool:
     return header.lower() in FORWARDED or header.lower().startswith("x-forwarded-")
 
 

@@ -25,6 +25,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_l
 
 from farmd.observe.progress import Progress
 from farmd.web.connections import CONNECTIONS, Connections
+from store import access
 from store.ports import Recorder
 
 # The HTTP routes of a farm or an agent: ``/metrics``, ``/health``, ``/ready``, ``/v1/status``.
@@ -155,6 +156,8 @@ async def errors_as_json(request: web.Request, handler: Handler) -> web.StreamRe
         code = HTTPStatus(error.status).phrase.lower().replace(" ", "_")
         headers = {name: error.headers[name] for name in _KEPT if name in error.headers}
         body = {"error": {"code": code, "message": error.text or ""}}
+        if "Upgrade" in request.headers:
+            headers[access.REFUSED] = " ".join((error.text or "").split())[:1000]
         return web.json_response(body, status=error.status, reason=error.reason, headers=headers)
     except Exception:  # the HTTP boundary
         log.exception("web.request_failed", method=request.method, path=request.path)

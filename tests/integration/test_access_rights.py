@@ -86,7 +86,7 @@ MAY_WRITE = {
         *OWNERS,
         *("status", "agents", "agents of another"),
     },
-    f"agent-{MINE}": {"reality", "agents", "node sentinel", "access"},
+    f"agent-{MINE}": {"reality", "agents", "node sentinel", "access", "another purpose"},
     "agents": REPORTED | LOGS | {"shard sentinel"},
     "operator": {
         *LOGS,
@@ -98,11 +98,12 @@ MAY_WRITE = {
         *("tree sentinel", "locks", "mutation locks", "work", "status"),
     },
     "reader": LOGS,
+    "exec": LOGS | {"another purpose", "audit"},
 }
 MAY_READ = {
     "farm": set(EXAMPLES) - SECRETS,
     f"agent-{MINE}": {"cluster", "manifests", "intent", "node sentinel", "reality", "agents", "nodes"}
-    | {"access"}
+    | {"access", "another purpose"}
     | SIGNED_FOR,
     "agents": REPORTED
     | LOGS
@@ -110,6 +111,7 @@ MAY_READ = {
     | {"intent", "intent of another", "node sentinel", "node sentinel of another"},
     "operator": set(EXAMPLES),
     "reader": set(EXAMPLES),
+    "exec": set(EXAMPLES),
 }
 
 

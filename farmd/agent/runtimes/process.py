@@ -16,8 +16,8 @@ from farmd.agent.cgroups import Cgroups
 from farmd.agent.lease import Leases
 from farmd.agent.model import Identity, Record
 from farmd.agent.runtimes import shims as runtimes_shims
+from farmd.agent.runtimes.attended import Attending
 from farmd.agent.runtimes.runtime import Launch
-from farmd.agent.runtimes.shims import Shims
 from farmd.agent.state import StateDirectory
 from farmd.agent.users import Users
 from store.errors import InputInvalid
@@ -118,7 +118,7 @@ NAMING_SECONDS = 5.0
 LOOK_SECONDS = 60.0
 
 
-class Processes(Shims):
+class Processes(Attending):
     """All processes of one agent."""
 
     name = "process"

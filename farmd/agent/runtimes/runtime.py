@@ -22,6 +22,7 @@ from farmd.agent.errors import StartFailed
 from farmd.agent.model import Identity
 from farmd.agent.secrets import NOTHING, Opened, SecretConfig, Secrets
 from store import features
+from store.access import Exec
 from store.manifests import Manifest
 from store.reality import Exit
 
@@ -165,6 +166,31 @@ class Ended:
     cut_off: bool = False
 
 
+class Execution(Protocol):
+    """A command of a person in a pod, whichever runtime the pod has."""
+
+    async def write(self, data: bytes) -> None:
+        """Pass on input, and wait until the command has room for it; nothing where it reads no more."""
+
+    async def close_input(self) -> None:
+        """End the input."""
+
+    async def read(self, stream: int) -> bytes:
+        """The next output of stream 1 or 2; empty at its end."""
+
+    async def resize(self, rows: int, columns: int) -> None:
+        """Tell the command's terminal its size."""
+
+    async def signal(self, name: str) -> None:
+        """Send the command's group a signal, such as ``INT``."""
+
+    async def wait(self) -> int:
+        """The exit code, or minus the signal, once the command has ended with all that it started."""
+
+    async def end(self) -> None:
+        """End the command with all that it started."""
+
+
 class Runtime(Protocol):
     """One way to run workloads on this node."""
 
@@ -268,6 +294,16 @@ class Runtime(Protocol):
         Raises:
             Silent: nobody knows whether it ran.
             StartFailed: it did not run.
+        """
+
+    async def execute(
+        self, identity: Identity, manifest: Manifest, wanted: Exec, given: Mapping[str, str]
+    ) -> Execution:
+        """Begin a person's command in the pod: as its user, with its environment and the variables ``given``,
+        in its working folder, its limits and what it sees.
+
+        Raises:
+            StartFailed: it cannot run.
         """
 
     async def close(self) -> None:

@@ -19,14 +19,15 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import structlog
 
+from farmd.agent import cgroups
 from farmd.agent.artifacts import views
 from farmd.agent.errors import StartFailed
 from farmd.agent.lease import Leases
 from farmd.agent.model import Identity, SystemdConfig, name_of
 from farmd.agent.runtimes import container_files, runtime, shims, unit_targets
+from farmd.agent.runtimes.attended import Attending
 from farmd.agent.runtimes.container_config import Bind
 from farmd.agent.runtimes.runtime import Busy, Launch
-from farmd.agent.runtimes.shims import Shims
 from farmd.agent.state import StateDirectory
 from farmd.agent.users import Account, Users
 from farmd.runtime.wake import wait
@@ -253,7 +254,7 @@ LOOK_OFTEN_SECONDS = 2.0
 LEAVE_SECONDS = 5.0
 
 
-class Units(Shims):
+class Units(Attending):
     """All transient units of one agent."""
 
     name = "systemd"
@@ -480,6 +481,9 @@ class Units(Shims):
         if not self.lives(identity):
             raise StartFailed("its shim has ended")
         return await self._run_check(identity, manifest, command, mounts_of=identity.shim)
+
+    def _inside(self, identity: Identity, manifest: Manifest) -> tuple[str, int]:
+        return cgroups.folder_of(identity.shim), identity.shim if has_view(manifest) else 0
 
     async def close(self) -> None:
         """Drop the connection; units are left as they are."""

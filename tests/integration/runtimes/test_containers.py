@@ -155,7 +155,7 @@ async def test_r26_an_engine_that_hangs_starts_and_ends_nothing(
         engine.resume()
     after = await rig.until(lambda r: r.phase == "running" and not r.reason)
     assert (after.pid, after.started, after.restarts) == (before.pid, before.started, 0)
-    assert "runtime.container" in second.agent._runtimes.features()
+    assert "runtime.container" in second.agent.runtimes.features()
     assert await doubts(rig) == {}
 
 

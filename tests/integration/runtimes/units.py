@@ -194,7 +194,7 @@ async def test_r26_a_systemd_that_hangs_starts_and_ends_nothing(
     os.kill(bus_pid, signal.SIGCONT)
     after = await rig.until(lambda r: r.phase == "running" and not r.reason)
     assert (after.pid, after.started, after.restarts) == (before.pid, before.started, 0)
-    assert "runtime.systemd" in second.agent._runtimes.features()
+    assert "runtime.systemd" in second.agent.runtimes.features()
 
 
 async def test_r26_a_start_that_was_not_answered_never_begins(

@@ -124,6 +124,8 @@ class Toy:
     async def check(self, identity: Identity, manifest: Manifest, command: Sequence[str]) -> int:
         return 0
 
+    async def execute(self, *_: Any) -> Any: ...
+
 
 class Bench:
     """An agent without a store, over one state directory."""

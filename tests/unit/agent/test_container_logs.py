@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 
-from farmd.agent.runtimes.container import ContainerLogs
+from farmd.agent.runtimes.container_logs import ContainerLogs
 from tests.fleet import eventually
 from tests.still_clock import StillClock
 

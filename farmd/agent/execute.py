@@ -1,0 +1,265 @@
+"""People's commands in pods: ``GET /v1/exec/{instance}``, a WebSocket, by a one-time key alone (R42).
+
+The command is not in the request but in the key's record, which the agent reads in the store: so nothing runs
+that Consul did not permit and that has no audit record. No token of this process's and no certificate opens
+this route.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+
+import structlog
+from aiohttp import WSCloseCode, web
+
+from farmd.agent.access import OneTimeKeys
+from farmd.agent.agent import Agent
+from farmd.agent.errors import AgentError
+from farmd.agent.runtimes.attended import SIGNALS
+from farmd.agent.runtimes.runtime import Execution
+from farmd.runtime.streams import LARGEST, PING_SECONDS, STDERR, STDIN, STDOUT, Broken, Streams
+from store import access
+from store.access import Exec, OneTime
+from store.ports import Clock
+
+log = structlog.get_logger()
+
+MOST = 32
+"""Commands of people that run at once on a node."""
+LARGEST_SIDE = 10_000
+"""Rows and columns of a terminal."""
+PATH = "/v1/exec/{instance}"
+
+Parked = Callable[[web.Request], AbstractContextManager[None]]
+
+
+def add_routes(
+    app: web.Application,
+    agent: Agent,
+    keys: OneTimeKeys,
+    clock: Clock,
+    *,
+    safe: Callable[[web.Request], bool],
+    parked: Parked,
+) -> None:
+    """Mount the route. ``safe`` tells whether nobody overhears a request; ``parked`` gives it a place, or
+    refuses it.
+    """
+    door = _Door(agent, keys, safe)
+    running: set[asyncio.Task[None]] = set()
+
+    async def execute(request: web.Request) -> web.StreamResponse:
+        door.require_safe(request)
+        if len(running) >= MOST:
+            raise web.HTTPTooManyRequests(text=f"{MOST} commands already run here")
+        with parked(request):
+            record = await door.admitted(request)
+            task = asyncio.current_task()
+            assert task is not None
+            running.add(task)
+            try:
+                return await _Session(agent, request, record, clock).serve()
+            finally:
+                running.discard(task)
+
+    async def close(_: web.Application) -> None:
+        for task in list(running):
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+
+    app.router.add_get(PATH, execute)
+    app.on_shutdown.append(close)
+
+
+class _Door:
+    """What a request must fulfil."""
+
+    def __init__(self, agent: Agent, keys: OneTimeKeys, safe: Callable[[web.Request], bool]) -> None:
+        self._safe = safe
+        self._agent = agent
+        self._keys = keys
+
+    def require_safe(self, request: web.Request) -> None:
+        """Refuse what the node's administrator did not allow, and what others could overhear.
+
+        Raises:
+            HTTPForbidden: with the reason.
+        """
+        config = self._agent.config
+        if not config.exec:
+            raise _refused("agent.exec: found false, expected true: this node runs no commands of people")
+        if config.exec_signed:
+            raise _refused(
+                'agent.signatures: found "enforce": this node runs no commands that nobody signed, unless'
+                " agent.exec_unsigned is true"
+            )
+        if not self._safe(request):
+            raise _refused("the connection has no TLS: set web.tls_cert and web.tls_key of this agent")
+
+    async def admitted(self, request: web.Request) -> OneTime:
+        """What the key of a request permits, once.
+
+        Raises:
+            HTTPForbidden, HTTPUnauthorized: it has none, or none for this.
+        """
+        key = request.headers.get(access.HEADER)
+        if key is None:
+            raise web.HTTPUnauthorized(text="a one-time key is needed: farmctl pod exec brings one")
+        if request.headers.get("Upgrade", "").lower() != "websocket":
+            raise web.HTTPUpgradeRequired(text="Upgrade: expected websocket")
+        return await self._keys.use(key, request)
+
+
+def _refused(why: str) -> web.HTTPForbidden:
+    return web.HTTPForbidden(text=why)
+
+
+class _Session:
+    """One person's command, from the admission to its end."""
+
+    def __init__(self, agent: Agent, request: web.Request, record: OneTime, clock: Clock) -> None:
+        self._agent = agent
+        self._request = request
+        self._record = record
+        self._clock = clock
+        self._bytes = {STDIN: 0, STDOUT: 0, STDERR: 0}
+
+    async def serve(self) -> web.StreamResponse:
+        """Run the command, and answer how it ended."""
+        wanted = self._wanted()
+        began = self._clock.mono()
+        try:
+            execution = await self._begun(wanted)
+        except AgentError as error:
+            raise web.HTTPConflict(text=error.message) from error
+        told = {"by": self._record.by, "instance": self._record.instance, "command": list(wanted.command)}
+        log.info("exec.began", reason=self._record.reason, **told)
+        code: int | None = None
+        try:
+            socket = web.WebSocketResponse(
+                heartbeat=PING_SECONDS, max_msg_size=LARGEST, compress=False, timeout=1.0
+            )
+            await socket.prepare(self._request)
+            code = await self._converse(socket, execution)
+            await self._finish(socket, code, began)
+            return socket
+        finally:
+            await execution.end()
+            log.info(
+                "exec.ended",
+                code=code,
+                cut_off=code is None,
+                seconds=round(self._clock.mono() - began, 3),
+                bytes_in=self._bytes[STDIN],
+                bytes_out=self._bytes[STDOUT] + self._bytes[STDERR],
+                **told,
+            )
+
+    def _wanted(self) -> Exec:
+        wanted = self._record.exec
+        if wanted is None or not wanted.command or not wanted.command[0]:
+            raise web.HTTPBadRequest(text="command: found none, expected one")
+        return wanted
+
+    async def _begun(self, wanted: Exec) -> Execution:
+        """The command.
+
+        Raises:
+            HTTPNotFound, HTTPConflict: there is no such pod here, or it does not run. AgentError: as told.
+        """
+        instance = self._record.instance
+        pod = self._agent.pods.get(instance)
+        if pod is None:
+            raise web.HTTPNotFound(text=f"instance: found {instance!r}, expected a pod of this node")
+        identity, manifest = pod.identity, pod.manifest
+        if identity is None or manifest is None:
+            raise web.HTTPConflict(text=f"pod {instance!r} does not run now")
+        runtimes = self._agent.runtimes
+        opened = await asyncio.to_thread(runtimes.secrets.open, manifest, instance, identity.start)
+        given = dict(opened.variables) | ({"TERM": wanted.term or "dumb"} if wanted.tty else {})
+        return await runtimes.of(identity.runtime).execute(identity, manifest, wanted, given)
+
+    async def _converse(self, socket: web.WebSocketResponse, execution: Execution) -> int | None:
+        """Pass everything on, both ways; the exit code, None if the connection ended first."""
+        streams = Streams(socket)
+        listening = asyncio.create_task(self._listen(streams, execution))
+        running = asyncio.create_task(self._run(streams, execution))
+        try:
+            await asyncio.wait({listening, running}, return_when=asyncio.FIRST_COMPLETED)
+            if running.done():
+                return running.result()
+            listening.result()
+        except Broken as error:
+            await socket.close(code=WSCloseCode.POLICY_VIOLATION, message=str(error).encode()[:120])
+        except ConnectionError:
+            pass  # the person is gone
+        finally:
+            for task in (listening, running):
+                task.cancel()
+            await asyncio.gather(listening, running, return_exceptions=True)
+        return None
+
+    async def _run(self, streams: Streams, execution: Execution) -> int:
+        async def pump(stream: int) -> None:
+            while data := await execution.read(stream):
+                self._bytes[stream] += len(data)
+                await streams.send(stream, data)
+
+        outputs = asyncio.gather(pump(STDOUT), pump(STDERR))
+        try:
+            code = await execution.wait()
+            await outputs
+            return code
+        finally:
+            outputs.cancel()
+
+    async def _listen(self, streams: Streams, execution: Execution) -> None:
+        """Obey what the person sends, until the connection ends."""
+        queue: asyncio.Queue[bytes] = asyncio.Queue()
+
+        async def feed() -> None:
+            while data := await queue.get():
+                await execution.write(data)
+                await streams.took(STDIN, len(data))
+            await execution.close_input()
+
+        async def hear() -> None:
+            async for message in streams.messages():
+                if isinstance(message, dict):
+                    await _obey(message, execution)
+                elif message[0] == STDIN:
+                    self._bytes[STDIN] += len(message[1])
+                    queue.put_nowait(message[1])
+
+        feeding = asyncio.create_task(feed())
+        try:
+            await hear()
+        finally:
+            feeding.cancel()
+            await asyncio.gather(feeding, return_exceptions=True)
+
+    async def _finish(self, socket: web.WebSocketResponse, code: int | None, began: float) -> None:
+        if code is None or socket.closed:
+            return
+        with contextlib.suppress(ConnectionError):
+            await Streams(socket).tell(end={"code": code, "seconds": self._clock.mono() - began})
+            await socket.close()
+
+
+async def _obey(words: dict[str, object], execution: Execution) -> None:
+    """Do what a message says that is no data.
+
+    Raises:
+        Broken: it says nothing that is known.
+    """
+    size, name = words.get("resize"), words.get("signal")
+    if isinstance(size, list) and [type(each) for each in size] == [int, int]:
+        rows, columns = (min(max(each, 1), LARGEST_SIDE) for each in size)
+        await execution.resize(rows, columns)
+    elif isinstance(name, str) and name in SIGNALS:
+        await execution.signal(name)
+    else:
+        raise Broken(f"found {sorted(words)!r:.60}, expected resize or signal")

@@ -1,0 +1,125 @@
+"""Byte streams over one WebSocket, in both directions, each with a window of its own (R42).
+
+A sender stops when the receiver has not taken ``WINDOW`` bytes of a stream. So a slow reader of one stream
+costs both sides a bounded amount of memory, and both sides always read the socket: signals, answers to pings
+and the end of the connection are never stuck behind data.
+
+A binary message is the number of a stream (4 bytes) and data; without data it ends the stream. A text message
+is a JSON object.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import defaultdict
+from collections.abc import AsyncIterator
+from typing import Any
+
+from aiohttp import ClientWebSocketResponse, WSMsgType, web
+
+WINDOW = 1 << 20
+PIECE = 1 << 16
+LARGEST = PIECE + 4
+"""Bytes of a message, which the receiver's ``max_msg_size`` must let through."""
+PING_SECONDS = 15.0
+STDIN, STDOUT, STDERR = 0, 1, 2
+_NUMBER = 4
+
+
+class Broken(Exception):
+    """The other side does not keep to this protocol."""
+
+
+class Streams:
+    """The streams of one WebSocket."""
+
+    def __init__(self, socket: ClientWebSocketResponse | web.WebSocketResponse) -> None:
+        self._socket = socket
+        self._sent = defaultdict[int, int](int)
+        """What the receiver has not taken yet, by stream."""
+        self._received = defaultdict[int, int](int)
+        self._taken = defaultdict[int, int](int)
+        """What this side took and did not say yet, by stream."""
+        self._room = asyncio.Condition()
+
+    async def send(self, stream: int, data: bytes) -> None:
+        """Send data once there is room for it.
+
+        Raises:
+            ConnectionError: the connection is gone.
+        """
+        for at in range(0, len(data), PIECE):
+            piece = data[at : at + PIECE]
+            async with self._room:
+                await self._room.wait_for(lambda: self._sent[stream] < WINDOW)
+                self._sent[stream] += len(piece)
+            await self._socket.send_bytes(stream.to_bytes(_NUMBER, "big") + piece)
+
+    async def finish(self, stream: int) -> None:
+        """End a stream."""
+        await self._socket.send_bytes(stream.to_bytes(_NUMBER, "big"))
+
+    async def tell(self, **words: Any) -> None:
+        """Send something that is no data."""
+        await self._socket.send_str(json.dumps(words))
+
+    async def took(self, stream: int, size: int) -> None:
+        """Note that data was used, so that more may come."""
+        self._taken[stream] += size
+        if self._taken[stream] >= WINDOW // 4:
+            self._received[stream] -= self._taken[stream]
+            taken, self._taken[stream] = self._taken[stream], 0
+            await self.tell(took=[stream, taken])
+
+    def forget(self, stream: int) -> None:
+        """Forget a stream that both sides ended."""
+        for known in (self._sent, self._received, self._taken):
+            known.pop(stream, None)
+
+    async def messages(self) -> AsyncIterator[tuple[int, bytes] | dict[str, Any]]:
+        """What comes, until the connection ends: data of streams, and what is no data.
+
+        Raises:
+            Broken: the other side sent more than it may, or something else than this.
+        """
+        async for message in self._socket:
+            if message.type is WSMsgType.BINARY:
+                yield self._data(message.data)
+            elif message.type is WSMsgType.TEXT:
+                words = _words(message.data)
+                if "took" in words:
+                    await self._gives_room(words["took"])
+                else:
+                    yield words
+
+    def _data(self, message: bytes) -> tuple[int, bytes]:
+        if len(message) < _NUMBER:
+            raise Broken("found a message without the number of a stream")
+        stream, data = int.from_bytes(message[:_NUMBER], "big"), message[_NUMBER:]
+        self._received[stream] += len(data)
+        if self._received[stream] > WINDOW + PIECE:
+            raise Broken(f"found more than {WINDOW} bytes that were not asked for")
+        return stream, data
+
+    async def _gives_room(self, told: Any) -> None:
+        if not (isinstance(told, list) and [type(each) for each in told] == [int, int]):
+            raise Broken("took: found something else than a stream and a number")
+        stream, size = told
+        if stream not in self._sent:
+            return  # it was forgotten
+        if not 0 <= size <= self._sent[stream]:
+            raise Broken("took: found more than was sent")
+        async with self._room:
+            self._sent[stream] -= size
+            self._room.notify_all()
+
+
+def _words(text: str) -> dict[str, Any]:
+    try:
+        words = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise Broken("found a text that is no JSON") from error
+    if not isinstance(words, dict):
+        raise Broken("found a text that is no JSON object")
+    return words

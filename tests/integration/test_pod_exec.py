@@ -1,0 +1,185 @@
+"""``farmctl pod exec`` on an agent's process: commands in pods by one-time keys alone."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import subprocess
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from farmd.commands import one_time
+from farmd.commands.mutation import Call
+from farmd.runtime.clock import SystemIds
+from store import access
+from store.access import Exec
+from store.manifests import Manifest
+from tests.agents import CLOCK, Agents, shell
+from tests.farmctl import Farmctl, Result
+from tests.fleet import eventually
+from tests.processes import Program
+
+SLEEPER = shell("exec sleep 5000", env={"GREETING": "hello"})
+PATH = "/v1/exec/web"
+
+
+@dataclass
+class Fleet:
+    """An agent's process with a pod, and farmctl."""
+
+    rig: Agents
+    agent: Program
+    farmctl: Farmctl
+    url: str
+    call: Call
+
+    async def ctl(self, *words: str, stdin: str = "") -> Result:
+        return await asyncio.to_thread(self.farmctl, *words, stdin=stdin)
+
+    async def key(self, *command: str, node: str = "n1", instance: str = "web") -> dict[str, str]:
+        wanted = Exec(command=command)
+        path = f"/v1/exec/{instance}"
+        found = await one_time.grant(self.call, node, instance, path, "pod.exec", wanted)
+        return found.headers
+
+    async def status(self, headers: dict[str, str], path: str = PATH) -> tuple[int, str]:
+        """How the agent answers who asks for a command; 101 if it runs one."""
+        async with aiohttp.ClientSession() as http:
+            try:
+                async with http.ws_connect(self.url + path, headers=headers):
+                    return 101, ""
+            except aiohttp.WSServerHandshakeError as error:
+                return error.status, (error.headers or {}).get(access.REFUSED, "")
+
+
+def program(rig: Agents, folder: Path, **variables: str) -> Program:
+    return Program(
+        "agent",
+        *("--port", "0"),
+        folder=folder,
+        **{
+            "CONSUL_HTTP_ADDR": rig.address,
+            "FARMD_STORE__PREFIX": rig.keys.prefix,
+            "FARMD_AGENT__STATE_DIR": str(folder / "n1"),
+            "FARMD_AGENT__NODE": "n1",
+            "FARMD_AGENT__SHARE_USER": "true",
+            "FARMD_AGENT__EXEC": "true",
+            **variables,
+        },
+    )
+
+
+@contextlib.asynccontextmanager
+async def fleet_of(
+    rig: Agents, folder: Path, pod: Manifest = SLEEPER, **variables: str
+) -> AsyncIterator[Fleet]:
+    with program(rig, folder, **variables) as agent:
+        port = (await asyncio.to_thread(agent.wait_for, "web.listening"))["port"]
+        await asyncio.to_thread(agent.wait_for, "process.ready")
+        await rig.want(pod)
+        await rig.until_running(pod)
+        call = Call(rig.client, rig.keys, CLOCK, SystemIds(), "user/test@here")
+        yield Fleet(rig, agent, Farmctl(rig.address, rig.keys.prefix), f"http://127.0.0.1:{port}", call)
+
+
+@pytest.fixture
+async def fleet(rig: Agents, tmp_path: Path) -> AsyncIterator[Fleet]:
+    async with fleet_of(rig, tmp_path) as made:
+        yield made
+
+
+def lives(word: str) -> list[str]:
+    """The command lines of processes that have this word."""
+    found = subprocess.run(["pgrep", "-f", word], capture_output=True, text=True, check=False)
+    return found.stdout.split()
+
+
+async def dead(word: str) -> None:
+    async def none() -> bool:
+        return not lives(word)
+
+    await eventually(none, what=f"the end of {word}")
+
+
+async def test_a_command_has_the_pods_environment_and_folder_its_input_and_its_exit_code(
+    fleet: Fleet,
+) -> None:
+    script = 'echo "$GREETING $FARMD_INSTANCE"; pwd; cat; echo to stderr >&2; exit 7'
+    done = await fleet.ctl("pod", "exec", "n1/web", "-i", "--", "sh", "-c", script, stdin="typed\n")
+    work = done.out.splitlines()[1]
+    assert (done.code, done.out, done.err) == (7, f"hello web\n{work}\ntyped\n", "to stderr\n")
+    assert "/instances/web/" in work
+    assert (await fleet.ctl("pod", "exec", "web", "--", "sh", "-c", "kill -TERM $$")).code == 143
+    rows = (await fleet.ctl("audit", "list", "-o", "json")).json["items"]
+    told = [(row["action"], row["id"], row["after"].get("exit", row["after"].get("code"))) for row in rows]
+    assert told[::-1] == [
+        ("pod.exec", "n1/web", None),
+        ("pod.exec-ended", "n1/web", 7),
+        ("pod.exec", "n1/web", None),
+        ("pod.exec-ended", "n1/web", -15),
+    ]
+    assert rows[-1]["after"]["command"].startswith("sh -c 'echo")
+    assert (await fleet.rig.client.keys(fleet.rig.keys.tree("access"))).items == []
+
+
+async def test_r42_one_key_is_one_command_for_its_pod_node_and_purpose(fleet: Fleet) -> None:
+    headers = await fleet.key("sleep", "5001")
+    answers = await asyncio.gather(*(fleet.status(headers) for _ in range(5)))
+    assert sorted(status for status, _ in answers) == [101, *[403] * 4]
+    assert (await fleet.status(headers))[1] == "Farmd-Key: the key was used"
+    logs = await one_time.header(fleet.call, "n1", "web", PATH, {})
+    for other, why in (
+        ({}, (401, "a one-time key is needed: farmctl pod exec brings one")),
+        ({access.HEADER: access.made()}, (403, "Farmd-Key: the key is unknown or was already used")),
+        (await fleet.key("true", node="n2"), (403, "Farmd-Key: the key is unknown or was already used")),
+        (logs, (403, "Farmd-Key: the key is unknown or was already used")),
+        (await fleet.key("true", instance="other"), (403, "Farmd-Key: the key is for another request")),
+        (await fleet.key(), (400, "command: found none, expected one")),
+        (await fleet.key("no-such"), (409, "command no-such: No such file or directory")),
+    ):  # fmt: skip
+        assert await fleet.status(other) == why
+    assert (await fleet.status(await fleet.key("true", instance="gone"), "/v1/exec/gone"))[0] == 404
+    async with aiohttp.ClientSession() as http:
+        proxied = {**(await fleet.key("true")), "X-Forwarded-For": "192.0.2.1"}
+        async with http.get(fleet.url + PATH, headers=proxied) as answer:
+            assert (answer.status, (await answer.json())["error"]["message"]) == (
+                403,
+                "the connection has no TLS: set web.tls_cert and web.tls_key of this agent",
+            )
+        async with http.get(fleet.url + PATH, headers=await fleet.key("true")) as answer:
+            assert answer.status == 426
+    await dead("sleep 5001")
+
+
+async def test_what_a_command_started_ends_with_its_connection_and_with_the_agent(fleet: Fleet) -> None:
+    script = "trap '' HUP INT; sleep 5002 & setsid sleep 5002 & (setsid sh -c 'sleep 5002' &) ; echo on; wait"
+    for cut in ("farmctl", "agent"):
+        process = fleet.farmctl.start("pod", "exec", "web", "--", "sh", "-c", script)
+        assert process.stdout is not None
+        assert await asyncio.to_thread(process.stdout.readline) == "on\n"
+        assert len(lives("sleep 5002")) >= 3
+        if cut == "farmctl":
+            process.kill()
+        else:
+            fleet.agent.process.kill()
+        await dead("sleep 5002")
+        _, err = await asyncio.to_thread(process.communicate)
+        assert cut == "farmctl" or "the connection ended before the command did" in err
+    assert len(lives("sleep 5000")) == 1
+
+
+async def test_an_agent_runs_no_commands_unless_its_administrator_says_so(
+    rig: Agents, tmp_path: Path
+) -> None:
+    async with fleet_of(rig, tmp_path, FARMD_AGENT__EXEC="false") as fleet:
+        done = await fleet.ctl("pod", "exec", "web", "--", "true")
+        assert (done.code, done.err.splitlines()[0]) == (
+            7,
+            "farmctl: node 'n1': its agent runs no commands of people",
+        )
+        status, why = await fleet.status(await fleet.key("true"))
+        assert (status, why.split(":")[0]) == (403, "agent.exec")
