@@ -40,7 +40,8 @@ class DaemonSet(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     ``canary_selector`` matches get it first. While a rollout lasts, ``coming`` is the digest of the new
     version, and ``coming_to`` on how many nodes, or on which share of them, it shall run; ``coming_held``: no
     pod is replaced now. ``superseded`` are the digests of versions in whose place a person put it: their pods
-    wait for it, and get it first. ``reverted`` is the last version that failed, until another one is rolled
+    wait for it, and get it first. ``coming_beside``: its pods start beside those that they replace, which
+    leave once these are available. ``reverted`` is the last version that failed, until another one is rolled
     out.
     """
 
@@ -73,6 +74,7 @@ class DaemonSet(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     coming_to: Part = 0
     coming_held: bool = False
     superseded: list[str] = []
+    coming_beside: bool = False
     reverted: Reverted | None = None
     follow: bool = False
 

@@ -211,14 +211,17 @@ def check_gates(policy: Policy, path: str) -> None:
     check(policy.gates, [stage.gates for stage in stages], policy.progress_deadline, path)
 
 
+OVER_NODES = ("rolling", "availability")
+
+
 def check_over_nodes(policy: Policy, path: str) -> None:
     """Refuse what a rollout over nodes does not know: the floor and the pace are those of the owner's record.
 
     Raises:
         InputInvalid: naming the field.
     """
-    if policy.strategy != "rolling":
-        refuse(f"{path}.strategy", policy.strategy, "rolling, because each node has one pod")
+    if policy.strategy not in OVER_NODES:
+        refuse(f"{path}.strategy", policy.strategy, "rolling (in place) or availability (beside)")
     if policy.minimum is not None:
         refuse(f"{path}.minimum", str(policy.minimum), "none, because min_health is the floor")
     if policy.leave_old:

@@ -32,6 +32,8 @@ MANAGED, STAGED, SUPERSEDED = "rollouts.1", "rollouts.2", "rollouts.3"
 NODES = "rollouts.4"
 # Or that pods of superseded versions on nodes wait for the version that is coming.
 NODES_SUPERSEDED = "rollouts.5"
+# Or that a node has pods of both versions for a while.
+NODES_BESIDE = "rollouts.6"
 Ending = Literal["done", "reverted", "aborted"]
 Count = Annotated[int, msgspec.Meta(ge=0)]
 

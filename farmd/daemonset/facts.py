@@ -237,6 +237,26 @@ def one_a_node(daemonset: DaemonSet, pods: Mapping[Place, PodState]) -> dict[Pla
     return found
 
 
+def paired(
+    daemonset: DaemonSet, pods: Mapping[Place, PodState], renewed: Collection[str]
+) -> dict[Place, PodState]:
+    """The pods, of which at most two a node may stay: one of the version that the node shall run, and another
+    one until that is available.
+    """
+    nodes, found = dict[str, list[Place]](), dict(pods)
+    for place in sorted(pods, key=lambda place: (not pods[place].available, not pods[place].healthy, place)):
+        if pods[place].retained:
+            nodes.setdefault(place[0], []).append(place)
+    for node, places in nodes.items():
+        wanted = daemonset.coming if node in renewed else daemonset.manifest
+        right = [place for place in places if pods[place].pod.record.manifest == wanted]
+        other = [place for place in places if place not in right]
+        stay = right[:1] if right and pods[right[0]].available else right[:1] + other[:1]
+        for place in set(places).difference(stay):
+            found[place] = msgspec.structs.replace(pods[place], retained=False)
+    return found
+
+
 def across_nodes(request: PlacementRequest) -> bool:
     """Whether pods on other nodes affect a node's verdict."""
     placement = request.manifest.placement
@@ -287,6 +307,24 @@ class Snapshot(ReplicaSnapshot):
         return state.outdated(daemonset.manifest, daemonset.restart)
 
     @property
+    def replaced(self) -> frozenset[str]:
+        """The nodes that have a pod of the version that they shall run."""
+        return frozenset(place[0] for place in self.kept if not self.outdates(place))
+
+    @property
+    def besides(self) -> tuple[str, ...]:
+        """The nodes on which a pod is to start beside one of another version, which serves or may serve."""
+        daemonset = self.daemonset
+        if not daemonset.coming_beside or daemonset.coming_held:
+            return ()
+        serve = {
+            place[0]
+            for place, state in self.kept.items()
+            if self.outdates(place) and not (state.absent or state.down or state.foreign(daemonset.id))
+        }
+        return tuple(sorted(serve - self.replaced))
+
+    @property
     def waits_for_room(self) -> bool:
         """Whether other changes of reservations are in flight, or outdated pods have no room."""
         return bool(self.refused.get("contended") or self.cramped)
@@ -306,7 +344,7 @@ class Snapshot(ReplicaSnapshot):
         """How many nodes should have a pod: eligible ones, and those that may keep theirs."""
         if self.daemonset.deleting:
             return 0
-        return len(self.vacant) + len(self.kept)
+        return len(self.vacant) + len({node for node, _ in self.kept})
 
 
 Plan = ReplicaPlan
@@ -418,7 +456,7 @@ class Reader(ReplicaReader[Facts]):
             return self._unwanted(stored, snapshot, view)
         snapshot = await self._judged(stored, snapshot, request, view)
         pods = {place: self._judgement(place[0], state) for place, state in self.pods(daemonset).items()}
-        if daemonset.numbered:
+        if daemonset.numbered and not daemonset.coming_beside:
             pods = one_a_node(daemonset, pods)
         vacant = self._verdicts.eligible() - {node for node, _ in pods}
         snapshot = dataclasses.replace(snapshot, pods=pods, vacant=tuple(sorted(vacant)))
@@ -442,6 +480,8 @@ class Reader(ReplicaReader[Facts]):
         canaries = {name for name, node in reading.view.items() if selector and selector.matches(node.labels)}
         chosen = renewed(daemonset, snapshot.pods, snapshot.vacant, canaries, unfit)
         here = frozenset(node for node, _ in snapshot.pods if node in unfit)
+        if daemonset.coming_beside:
+            snapshot = dataclasses.replace(snapshot, pods=paired(daemonset, snapshot.pods, chosen))
         return dataclasses.replace(
             reading, snapshot=dataclasses.replace(snapshot, renewed=chosen, unfit=here), coming=coming
         )
@@ -466,12 +506,15 @@ class Reader(ReplicaReader[Facts]):
                 tight |= cramped([place for place in places if place[0] in new], reading.coming, reading.view)
             return dataclasses.replace(reading, snapshot=dataclasses.replace(snapshot, cramped=tight))
         found = list[Assignment]()
-        for each, nodes in (
-            (request, set(snapshot.vacant) - snapshot.renewed),
-            (reading.coming, snapshot.renewed.intersection(snapshot.vacant)),
+        vacant, besides, new = set(snapshot.vacant), set(snapshot.besides), snapshot.renewed
+        for each, nodes, most in (
+            (request, vacant - new, 1),
+            (reading.coming, vacant & new, 1),
+            (request, besides - new, 2),
+            (reading.coming, besides & new, 2),
         ):
             if each is not None and nodes and len(found) < need.count:
-                asked = msgspec.structs.replace(each, among=frozenset(nodes))
+                asked = msgspec.structs.replace(each, among=frozenset(nodes), replicas_per_node=most)
                 answer = await self.context.scheduler.allocate_nodes(
                     asked, need.count - len(found), reading.view
                 )

@@ -116,7 +116,7 @@ def _missing(snapshot: Snapshot) -> Need | None:
     """The fact that the plan lacks."""
     if "room" in snapshot.unread and snapshot.outdated:
         return Need("room")
-    count = min(len(snapshot.vacant), pace(snapshot).allowance)
+    count = min(len(snapshot.vacant) + len(snapshot.besides), pace(snapshot).allowance)
     if "places" in snapshot.unread and count and not snapshot.contention:
         return Need("places", count)
     return None
@@ -138,7 +138,7 @@ def _converge(snapshot: Snapshot) -> Plan:
         or told("cramped", cramped(snapshot.cramped))
     )
     waiting, after = "", None
-    behind = len(snapshot.vacant) > len(additions)
+    behind = len(snapshot.vacant) + len(snapshot.besides) > len(additions)
     if not snapshot.contention and (behind or len(_outdated(snapshot)) > len(replacements)):
         # The reason against one pod must not delay the others.
         why, waiting, after = _why_not(snapshot, limit, len(additions), len(replacements))
@@ -212,6 +212,8 @@ def _replacements(snapshot: Snapshot, allowance: int) -> tuple[Place, ...]:
         return ()
     outdated = sorted(_outdated(snapshot))
     down = [place for place in outdated if snapshot.pods[place].down]
+    if snapshot.daemonset.coming_beside:  # those that serve leave once another one is available beside them
+        return tuple([place for place in down if place[0] not in snapshot.replaced][: max(0, allowance)])
     serving = [place for place in outdated if not snapshot.pods[place].down]
     return tuple((down + serving[: spare(snapshot)])[: max(0, allowance)])
 
@@ -244,7 +246,7 @@ def _why_not(snapshot: Snapshot, limit: Pace, added: int, replaced: int) -> tupl
     """Why not everything is changed at once: (blocked, waiting, when to look again)."""
     if added + replaced >= limit.allowance:
         return "", limit.why, limit.after
-    if len(snapshot.vacant) > added:
+    if len(snapshot.vacant) + len(snapshot.besides) > added:
         return "", "the scheduler assigns no place on some of the eligible nodes yet", None
     kept = snapshot.kept
     available = sum(state.available for state in kept.values())
@@ -288,17 +290,25 @@ def _unasked(snapshot: Snapshot, plan: Plan) -> tuple[Place, ...]:
     """Removals from nodes that became ineligible, and not by an edit of the record or a drain."""
     if snapshot.edited:
         return ()
-    pods = snapshot.pods
-    return tuple(place for place in plan.removals if not (pods[place].retained or pods[place].draining))
+    pods, stays = snapshot.pods, {node for node, _ in snapshot.kept}
+    return tuple(
+        place
+        for place in plan.removals
+        if not (pods[place].retained or pods[place].draining or place[0] in stays)
+    )
 
 
 def _why(snapshot: Snapshot, plan: Plan) -> str:
     """The reason of the plan's changes, in one line for the audit."""
     drained = sum(bool(snapshot.pods[place].draining) for place in plan.removals)
     left = len(plan.removals) - drained
+    beside = sum(goal.node in snapshot.besides for goal in plan.additions)
     gone = "it is being deleted" if snapshot.daemonset.deleting else f"{count_of(left, 'pod')} may not stay"
     reasons = [
-        f"{count_of(len(snapshot.vacant), 'node')} should have it" if plan.additions else "",
+        f"{count_of(len(snapshot.vacant), 'node')} should have it"
+        if plan.additions and snapshot.vacant
+        else "",
+        f"{count_of(beside, 'pod')} of another version beside" if beside else "",
         f"{count_of(drained, 'node')} drained" if drained else "",
         gone if left else "",
         "intents were lost or changed" if plan.repairs else "",

@@ -24,13 +24,13 @@ from store import manifests
 from store.daemonsets import KIND as DAEMON_SETS
 from store.daemonsets import DaemonSet
 from store.entry import Stored
-from store.errors import Conflict, InputInvalid
+from store.errors import Conflict, InputInvalid, refuse
 from store.manifests import Manifest
 from store.operations import Operation
 from store.policies import Policy, check_over_nodes
 from store.rcs import KIND as MANAGES
 from store.rcs import NUMBERED, ReplicationController
-from store.rollouts import KIND, MANAGED, NODES, STAGED, History, Rollout
+from store.rollouts import KIND, MANAGED, NODES, NODES_BESIDE, STAGED, History, Rollout
 from store.signatures import stem
 
 HEALTH_DEADLINE_SECONDS = 300.0
@@ -57,7 +57,9 @@ async def begin(
         Conflict: the controller is disabled; or the version was reverted and ``retry`` is not set.
     """
     if isinstance(wanted, DaemonSet):
-        return await _begin_over_nodes(call, stored, wanted, held, ensured, retry=retry, policy=policy)
+        return await _begin_over_nodes(
+            call, stored, wanted, held, ensured, retry=retry, policy=policy, pod=pod
+        )
     before, ident = stored.record, call.ids.new()
     await refuse_part(call, MANAGES, before, {"pod"})
     chosen = policy or wanted.rollout or Policy()
@@ -107,6 +109,7 @@ async def _begin_over_nodes(
     *,
     retry: bool = False,
     policy: Policy | None = None,
+    pod: Manifest | None = None,
 ) -> Mutation:
     """A rollout from a daemon set as it stands to what is wanted of it.
 
@@ -120,6 +123,10 @@ async def _begin_over_nodes(
         hint = f"farmctl daemonset enable {before.name}, or update it with --now"
         raise Conflict(f"daemonset {before.name!r} is disabled", id=before.id, hint=hint)
     check_over_nodes(chosen, "rollout")
+    needs = {*wanted.needs, NODES}
+    if chosen.beside:
+        refuse_fixed(pod or await manifests.read(call.client, call.keys, wanted.manifest))
+        needs |= {NODES_BESIDE, NUMBERED}
     rollout = Rollout(
         id=call.ids.new(),
         name=before.name,
@@ -133,7 +140,7 @@ async def _begin_over_nodes(
         started_to=0,
         policy=begun(chosen),
         labels=before.labels,
-        needs=sorted({*wanted.needs, NODES}),
+        needs=sorted(needs),
         by=call.actor,
         at=call.clock.now(),
     )
@@ -145,7 +152,9 @@ async def _begin_over_nodes(
         coming=wanted.manifest,
         coming_to=0,
         managed_by=f"{KIND}/{rollout.id}",
-        needs=sorted({*wanted.needs, NODES}),
+        needs=sorted(needs),
+        coming_beside=chosen.beside,
+        numbered=wanted.numbered or chosen.beside,
         **({"part_of": call.part_of, "open": list(call.open)} if call.part_of else {}),
     )
     change = Change(
@@ -169,8 +178,22 @@ async def _begin_over_nodes(
     return Mutation(change, operations_)
 
 
+def refuse_fixed(pod: Manifest) -> None:
+    """Refuse a pod that cannot start beside another one, because it has a port of its own choice.
+
+    Raises:
+        InputInvalid: naming the port.
+    """
+    for name, port in pod.ports.items():
+        if port.port:
+            found = f"{port.port} with rollout.strategy availability"
+            refuse(f"pod.ports.{name}.port", found, "0, so that both versions can run on a node, or rolling")
+
+
 def _staged(policy: Policy) -> Iterator[str]:
     """The stages of a rollout over nodes, a line each, for people."""
+    if policy.beside:
+        yield "each new pod starts beside the one that it replaces, which leaves once it is available"
     if policy.ratio is not None:
         yield f"{policy.ratio}% of the nodes at a time"
         return

@@ -57,7 +57,7 @@ def sides(
     the way back: nobody waits for it. Where there is no other pod of that version, it is waited for, because
     nothing proves the version then. Pods of superseded versions are among the new ones, as pods to replace.
     """
-    here = {place: state for place, state in pods.items() if state.retained}
+    here = _one_a_node(pods, rollout, back=back)
     away = {place for place, state in here.items() if state.absent or state.lost is not None}
     versions = {rollout.to_manifest, *rollout.superseded}
     new = {place for place, state in here.items() if state.pod.record.manifest in versions}
@@ -71,7 +71,9 @@ def sides(
     counted |= waived
     total = len(counted)
     renewed = daemonset.renewed(total)
-    policy = msgspec.structs.replace(rollout.policy, minimum=min(total, daemonset.floor(total)))
+    # Whether pods start beside or in place of others is the daemon set's: both ways a node counts once.
+    least = min(total, daemonset.floor(total))
+    policy = msgspec.structs.replace(rollout.policy, minimum=least, strategy="rolling")
     sized = msgspec.structs.replace(rollout, replicas=total, started_from=total, policy=policy)
     return (
         sized,
@@ -86,10 +88,24 @@ def sides(
     )
 
 
+def _one_a_node(pods: Mapping[Place, PodState], rollout: Rollout, *, back: bool) -> dict[Place, PodState]:
+    """The pods that may stay; of two on a node the one of the version that it goes to."""
+
+    def rank(place: Place) -> tuple[bool, bool, Place]:
+        new = pods[place].pod.record.manifest == rollout.to_manifest
+        return new != back, pods[place].available, place
+
+    found = dict[str, Place]()
+    for place in sorted((place for place in pods if pods[place].retained), key=rank):
+        found[place[0]] = place
+    return {place: pods[place] for place in sorted(found.values())}
+
+
 def sized(rollout: Rollout, status: RolloutStatus) -> Rollout:
     """The rollout as large as its farm saw the daemon set last."""
     total = max(1, status.old.desired + status.new.desired)
-    return msgspec.structs.replace(rollout, replicas=total, started_from=total)
+    policy = msgspec.structs.replace(rollout.policy, strategy="rolling")
+    return msgspec.structs.replace(rollout, replicas=total, started_from=total, policy=policy)
 
 
 def _of(counted: Mapping[Place, PodState], new: set[Place], *, wanted: bool) -> dict[Place, PodState]:

@@ -19,7 +19,7 @@ from farmd.commands.parts import refuse_managed, refuse_part
 from farmd.kinds import KINDS
 from farmd.rollout import writes
 from farmd.rollout.commands import phase, revert
-from farmd.rollout.creation import begun, refuse_reverted, with_floor
+from farmd.rollout.creation import begun, refuse_fixed, refuse_reverted, with_floor
 from farmd.rollout.facts import of_rollout
 from farmd.rollout.nodes import over_nodes
 from farmd.rollout.noun import ROLLOUT
@@ -252,6 +252,8 @@ async def _over_nodes(
     if stated is not None:
         built = noun.file.stated(before, built, stated)
     difference.refuse_other_pod(before, msgspec.structs.replace(built, manifest=ensured.sha))
+    if before.coming_beside:
+        refuse_fixed(spec.pod)
     rollout = superseded_over_nodes(
         found.record, before, built, ensured.sha, actor=call.actor, now=call.clock.now()
     )

@@ -26,6 +26,13 @@ def freed(owner: Any) -> dict[str, Any]:
     family = owner.managed_by.partition("/")[0]
     drop = KINDS[family].features if family in KINDS and not owner.part_of.startswith(f"{SERVICES}/") else ()
     needs = [need for need in owner.needs if need not in drop]
-    none: dict[str, Any] = {"coming": "", "coming_to": 0, "coming_held": False, "superseded": []}
-    coming = none if getattr(owner, "coming", "") else {}
+    coming: dict[str, Any] = {}
+    if getattr(owner, "coming", ""):
+        coming = {
+            "coming": "",
+            "coming_to": 0,
+            "coming_held": False,
+            "coming_beside": False,
+            "superseded": [],
+        }
     return {"managed_by": "", "needs": needs, **coming, **passed(owner, taken=False)}

@@ -26,6 +26,7 @@ CANARIES = ("", "zone=b", "zone in (a,c)")
 def file(gate: str, rng: random.Random) -> dict[str, Any]:
     """The fields of a daemon set's file whose next version comes by a rollout."""
     policy: dict[str, Any] = {"stages": rng.choice(STAGES), "progress_deadline": 30}
+    policy["strategy"] = rng.choice(("rolling", "rolling", "availability"))
     if rng.random() < 0.3:
         asked = {"every": 1, "timeout": 1, "passes": 2, "failures": 2}
         policy["gates"] = [{"name": "smoke", "http": gate, **asked}]

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
+import msgspec
 import pytest
 
 from farmd.commands.mutation import Call, commit
@@ -15,11 +16,13 @@ from farmd.rollout import commands
 from store import codec
 from store.daemonsets import DaemonSet
 from store.entry import Entry
-from store.errors import Conflict
+from store.errors import Conflict, InputInvalid
 from store.keys import is_sentinel
+from store.manifests import Port
 from store.pods import Pod
+from store.rcs import NUMBERED
 from store.reality import Health, Intent, Reality
-from store.rollouts import NODES, NODES_SUPERSEDED, Ended
+from store.rollouts import NODES, NODES_BESIDE, NODES_SUPERSEDED, Ended
 from tests.effort import first
 from tests.fleet import Inbox
 from tests.node_farms import FATES, GRACE, KEYS, Fall, Fleet, fleet_of
@@ -27,6 +30,7 @@ from tests.node_farms import FATES, GRACE, KEYS, Fall, Fleet, fleet_of
 NODE_NAMES = ("n1", "n2", "n3", "n4")
 KINDS = ("rcs", "daemonsets", "rollouts")
 POLICY = {"stages": [2, "100%"], "progress_deadline": "5m", "health_deadline": "10s"}
+BESIDE = POLICY | {"strategy": "availability"}
 
 
 class Logs:
@@ -35,13 +39,20 @@ class Logs:
     def __init__(self, fleet: Fleet) -> None:
         self.fleet, self.clock = fleet, fleet.clock
         self.call = Call(fleet.client, KEYS, fleet.clock, fleet.ids, "user/ada@host")
+        self.policy: dict[str, Any] = POLICY
         self.bad: set[str] = set()
         self.gone: set[str] = set()
         self._seen: dict[str, int] = {}
 
     def spec(self, word: str) -> Any:
         pod = {"id": "logs", "command": [word]}
-        document = {"name": "logs", "min_healthy_time": 0, "min_health": 2, "rollout": POLICY, "pod": pod}
+        document = {
+            "name": "logs",
+            "min_healthy_time": 0,
+            "min_health": 2,
+            "rollout": self.policy,
+            "pod": pod,
+        }
         return FILE.parse(document, "logs.yaml")
 
     async def create(self) -> None:
@@ -74,6 +85,25 @@ class Logs:
     async def has(self, count: int) -> bool:
         page = await self.fleet.client.list(KEYS.tree("reality"))
         return len(await self.versions()) == count == sum(not is_sentinel(raw.key) for raw in page.items)
+
+    async def serving(self) -> dict[str, set[str]]:
+        """By node, the manifests of its pods that are wanted and healthy."""
+        intents, found = await self._tree("intent", Intent), dict[str, set[str]]()
+        for key, (_, seen) in (await self._tree("reality", Reality)).items():
+            place = KEYS.reality_parts(key)
+            intent = intents.get(KEYS.intent(*place))
+            if (
+                intent is not None
+                and seen.health.state == "passing"
+                and seen.intent == intent[0].modify_index
+            ):
+                found.setdefault(place[0], set()).add(seen.manifest)
+        return found
+
+    async def _tree(self, family: str, kind: Any) -> dict[str, tuple[Entry, Any]]:
+        page = await self.fleet.client.list(KEYS.tree(family))
+        entries = [Entry.of(raw) for raw in page.items if not is_sentinel(raw.key)]
+        return {entry.key: (entry, codec.decode(kind, entry.value, entry.key)) for entry in entries}
 
     async def over(self) -> list[Ended]:
         return await commands.history(self.call, "logs")
@@ -108,9 +138,10 @@ class Logs:
 
 
 @asynccontextmanager
-async def logs(**settings: Any) -> AsyncIterator[Logs]:
+async def logs(policy: dict[str, Any] = POLICY, **settings: Any) -> AsyncIterator[Logs]:
     async with fleet_of(*NODE_NAMES) as fleet:
         made = Logs(fleet)
+        made.policy = policy
         obeying = asyncio.create_task(made.obey())
         await fleet.start("f0", kinds=KINDS, **settings)
         try:
@@ -122,12 +153,14 @@ async def logs(**settings: Any) -> AsyncIterator[Logs]:
                 await obeying
 
 
-async def falls(kind: str, fate: str, k: int, *, bad: bool, fixed: bool = False) -> bool:
+async def falls(
+    kind: str, fate: str, k: int, *, bad: bool, fixed: bool = False, policy: dict[str, Any] = POLICY
+) -> bool:
     """Whether a rollout has a k-th transaction of that kind; it ends with one version.
 
     ``fixed``: a person put another version in place of one that is on a node already.
     """
-    async with logs() as made:
+    async with logs(policy) as made:
         old = (await made.record()).manifest
         if fixed:
             await made.superseded()
@@ -150,11 +183,61 @@ async def falls(kind: str, fate: str, k: int, *, bad: bool, fixed: bool = False)
         (ended,) = await made.over()
         daemonset = await made.record()
         assert ended.outcome == ("reverted" if bad else "done")
-        assert (daemonset.coming, daemonset.managed_by, daemonset.needs) == ("", "", [])
+        needs = [NUMBERED] if policy is BESIDE else []
+        assert (daemonset.coming, daemonset.managed_by, daemonset.needs) == ("", "", needs)
         assert daemonset.superseded == []
         assert daemonset.manifest == (old if bad else ended.to_manifest)
-        assert set(await made.versions()) == {daemonset.manifest}
+
+        async def one_a_node() -> bool:
+            return await made.versions() == [daemonset.manifest] * len(NODE_NAMES)
+
+        await made.until(one_a_node, within=60.0)
         return True
+
+
+@pytest.mark.parametrize("bad", [False, True])
+@pytest.mark.parametrize("fate", first(1, FATES))
+@pytest.mark.parametrize("kind", ["rollouts", "daemonsets"])
+async def test_r14_one_pod_a_node_is_left_of_pairs_whichever_farm_falls_at_which_transaction(
+    kind: str, fate: str, bad: bool
+) -> None:
+    k = 1
+    while await falls(kind, fate, k, bad=bad, policy=BESIDE):
+        k += 1
+    assert k > 2
+
+
+@pytest.mark.parametrize("bad", [False, True])
+async def test_pods_that_start_beside_others_leave_no_node_without_one_that_serves(bad: bool) -> None:
+    async with logs(BESIDE) as made:
+        old, seen = (await made.record()).manifest, set[int]()
+        assert all(found == {old} for found in (await made.serving()).values())
+        await made.update("second")
+        record = await made.record()
+        assert {NODES_BESIDE, NUMBERED} <= set(record.needs)
+        made.bad = {record.coming} if bad else set()
+        for _ in range(200):
+            await made.clock.advance(0.5)
+            serving = await made.serving()
+            assert serving.keys() == set(NODE_NAMES)
+            seen.add(sum(record.coming in found for found in serving.values()))
+            if await made.over() and len(await made.versions()) == len(NODE_NAMES):
+                break
+        (ended,) = await made.over()
+        stays = old if bad else ended.to_manifest
+        assert set(await made.versions()) == {stays}
+        assert ended.outcome == ("reverted" if bad else "done")
+        assert bad or {2, 4} <= seen
+        assert (await made.record()).coming_beside is False
+
+
+async def test_a_pod_with_a_fixed_port_cannot_start_beside_another() -> None:
+    async with logs(BESIDE) as made:
+        spec = made.spec("second")
+        ports = {"http": Port(port=8080)}
+        fixed = msgspec.structs.replace(spec, pod=msgspec.structs.replace(spec.pod, ports=ports))
+        with pytest.raises(InputInvalid, match=r"pod\.ports\.http\.port: found 8080 with"):
+            await DAEMON_SET.update(made.call, fixed, now=False)
 
 
 @pytest.mark.parametrize("bad", [False, True])
