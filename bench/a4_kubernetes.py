@@ -25,7 +25,7 @@ from farmd.apps.scene import state_of
 from farmd.commands.mutation import Call, commit
 from farmd.kubernetes.apps.api import CREATION, user_of
 from farmd.kubernetes.apps.marks import OwnerMark, marked
-from farmd.kubernetes.resources import Resource
+from farmd.kubernetes.objects import Resource
 from farmd.runtime.clock import SystemIds
 from store.apps import KIND
 from tests.fleet import CLOCK, KEYS, eventually

@@ -12,7 +12,7 @@ from typing import Any
 
 import aiohttp
 
-from farmd.kubernetes.resources import Resource
+from farmd.kubernetes.objects import Resource
 
 A_TRANSACTION, IN_FLIGHT = 100, 4
 

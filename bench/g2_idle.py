@@ -17,7 +17,7 @@ from bench.knative import KIND, NAMESPACE, READ, Rolling, played
 from bench.kubernetes import Setting, items, setting
 from bench.rig import note, report, shared
 from farmd.kubernetes.knative.objects import SERVICES
-from farmd.kubernetes.resources import PODS
+from farmd.kubernetes.objects import PODS
 from tests.fleet import eventually
 
 TAKEN = 1_000

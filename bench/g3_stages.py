@@ -24,7 +24,7 @@ from farmd.kubernetes.knative.objects import (
     SERVICES,
     STAGE_AUTOSCALERS,
 )
-from farmd.kubernetes.resources import PODS, Resource
+from farmd.kubernetes.objects import PODS, Resource
 from store import operations
 from tests.fleet import KEYS
 from tests.kubernetes.knative_world import Thing

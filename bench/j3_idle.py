@@ -15,7 +15,7 @@ from bench.etcd import copies, written
 from bench.heir import inherited, owned
 from bench.kubernetes import JOBS, KIND, Setting, items, jobs_in, named, play, setting
 from bench.rig import note, report, shared
-from farmd.kubernetes.resources import PODS, SERVICES
+from farmd.kubernetes.objects import PODS, SERVICES
 from tests.fleet import eventually
 
 COUNT, MEMBERS, TAKEN = 10_000, 10, 1_000

@@ -14,7 +14,7 @@ import time
 from bench.kubernetes import JOBS, MERGE, Call, Setting, items, jobs_in, named, play, setting
 from bench.pod_watch import Seen, watched
 from bench.rig import median, note, report
-from farmd.kubernetes.resources import PODS
+from farmd.kubernetes.objects import PODS
 from store import operations
 from tests.fleet import KEYS, eventually
 from tests.kubernetes_server import pod

@@ -27,8 +27,8 @@ from farmd.jobs.facts import Slot
 from farmd.kubernetes.install import documents
 from farmd.kubernetes.jobs import bodies, resource
 from farmd.kubernetes.jobs.kindfile import JobKind, kinds
+from farmd.kubernetes.objects import CRDS, PODS, SERVICES, Resource
 from farmd.kubernetes.pace import MOST_IN_FLIGHT
-from farmd.kubernetes.resources import CRDS, PODS, SERVICES, Resource
 from store.consul.client import ConsulClient
 from tests.fleet import eventually
 from tests.kubernetes_server import ApiServer, Etcd

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 import aiohttp
 
 from bench.kubernetes import Call, Setting
-from farmd.kubernetes.resources import PODS
+from farmd.kubernetes.objects import PODS
 
 WITHIN = 60.0
 

@@ -16,13 +16,12 @@ from dataclasses import dataclass
 
 import msgspec
 
-from scheduler.constraints import LabelRule
+from scheduler.constraints import LabelRule, Requirement, compile_request, tolerates
 from scheduler.decide import allocation
 from scheduler.errors import NoMachine
 from scheduler.feasibility import TOLERANCE, room_reasons, standing_reasons
 from scheduler.fleet import populated
 from scheduler.model import FleetView, NodeView, PlacementRequest, PodView
-from scheduler.requirement import Requirement, compile_request, tolerates
 from scheduler.rules import Admission, PodAffinityRule, pod_affinity_rules
 from store import codec
 from store.features import lacking, needed

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 
+from scheduler.constraints import Requirement, compile_request
 from scheduler.feasibility import port_text, room_reasons, standing_reasons
+from scheduler.ledger import release, reserve
 from scheduler.model import (
     EVICTING,
     Assignment,
@@ -22,8 +24,6 @@ from scheduler.model import (
 )
 from scheduler.protocol import Allocation, Deallocation, Eligibility
 from scheduler.rank import DIGITS, Rankings, choose, node_parts, rankable
-from scheduler.requirement import Requirement, compile_request
-from scheduler.reservations import release, reserve
 from scheduler.rules import DomainRule, domain_parts, domain_reasons, domain_rules
 from store.words import count_of, share
 

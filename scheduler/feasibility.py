@@ -10,8 +10,8 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping
 
+from scheduler.constraints import Requirement, selects, tolerates
 from scheduler.model import FleetView, NodeView, PlacementRequest, Reason
-from scheduler.requirement import Requirement, selects, tolerates
 from store.features import IDENTITY_OF, LIMITS, PROCESS_IO_WEIGHT, lacking
 from store.manifests import PORT_RESOURCE, asked
 from store.words import amount_text, asked_text

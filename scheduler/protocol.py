@@ -12,8 +12,8 @@ from typing import Protocol
 
 import msgspec
 
+from scheduler.ledger import Reservation
 from scheduler.model import Assignment, FleetView, PlacementRequest, Reason
-from scheduler.reservations import Reservation
 
 
 class Eligibility(msgspec.Struct, frozen=True):

@@ -12,9 +12,9 @@ import dataclasses
 import heapq
 from collections.abc import Iterator, Sequence
 
+from scheduler.constraints import Requirement, next_instance, tolerates
 from scheduler.feasibility import load_value, room, room_reasons, standing_reasons
 from scheduler.model import Assignment, FleetView, NodeView, ScorePart
-from scheduler.requirement import Requirement, next_instance, tolerates
 from scheduler.rules import Admission, DomainRule, affinity_parts, affinity_points
 from store import codec
 from store.nodes import Taint

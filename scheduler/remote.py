@@ -10,15 +10,15 @@ import aiohttp
 import msgspec
 import structlog
 
+from scheduler.constraints import Requirement, compile_request
 from scheduler.decide import eligibility
 from scheduler.errors import RemoteAnswerInvalid, RemoteUnavailable, SchedulerError
 from scheduler.feasibility import room_reasons, standing_reasons
 from scheduler.fleet import populated, used_amounts
+from scheduler.ledger import release, reserve
 from scheduler.model import Assignment, FleetView, NodeView, PlacementRequest, PodView, Reason
 from scheduler.protocol import Allocation, Deallocation, Eligibility, Scheduler
 from scheduler.rank import replaced_owner
-from scheduler.requirement import Requirement, compile_request
-from scheduler.reservations import release, reserve
 from scheduler.rules import domain_reasons, domain_rules
 from store import features
 from store.errors import CredentialInvalid

@@ -8,10 +8,9 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import Protocol
 
-from scheduler.constraints import check_spread, check_weight, pod_selector
+from scheduler.constraints import Requirement, check_spread, check_weight, pod_selector
 from scheduler.feasibility import standing_reasons
 from scheduler.model import FleetView, NodeView, PlacementRequest, Reason, ScorePart
-from scheduler.requirement import Requirement
 from store.manifests import AntiAffinity, PodAffinity, Spread
 from store.words import count_of
 

@@ -28,8 +28,7 @@ from farmd.kubernetes.jobs import commands, view
 from farmd.kubernetes.jobs.kind import KIND
 from farmd.kubernetes.jobs.kindfile import titles
 from farmd.kubernetes.jobs.view import FoundJob, JobRow, Jobs, told
-from farmd.kubernetes.objects import KubePod
-from farmd.kubernetes.resources import PODS
+from farmd.kubernetes.objects import PODS, KubePod
 from farmd.kubernetes.transport import ApiRequest
 from farmd.tables import nouns as noun_tables
 from farmd.tables.items import Records

@@ -12,7 +12,7 @@ from farmd.work.context import Context
 from farmd.work.model import Ask
 from farmd.work.owned import Units
 from farmd.work.owner import ReplicaKind, ReplicaWorker
-from scheduler.reservations import Reservation
+from scheduler.ledger import Reservation
 from store.daemonsets import KIND
 from store.locks import Claim
 from store.pods import Place, Pod

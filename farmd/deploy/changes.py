@@ -15,8 +15,8 @@ from farmd.deploy.spec import ServiceSpec, VolumeDriver, VolumeOptions, VolumeSp
 from farmd.farm.writer import Write
 from farmd.pods.changes import NodeChanges, PodChange, grouped, removal, repair, reservations, wanted
 from farmd.work.context import Context
+from scheduler.constraints import compile_request, next_instance
 from scheduler.model import FleetView, PlacementRequest
-from scheduler.requirement import compile_request, next_instance
 from store import manifests
 from store.deployments import DEPLOYMENT_LABEL, SERVICE_LABEL
 from store.labels import POD_ID_LABEL

@@ -17,9 +17,9 @@ from farmd.jobs.facts import Room, Slot, attempt_of
 from scheduler.decide import LabelSelectorScheduler
 from scheduler.errors import PlacementInvalid
 from scheduler.fleet import populated, used_amounts
+from scheduler.ledger import Reservation, change_reservations
 from scheduler.model import Assignment, FleetView, NodeView, PlacementRequest, PodView
 from scheduler.protocol import Scheduler
-from scheduler.reservations import Reservation, change_reservations
 from store import manifests, selectors
 from store.features import JOBS
 from store.jobs import JOB_ID_LABEL, MAX_REPLICAS, Job, Run, Type

@@ -12,10 +12,10 @@ from typing import Any, Generic, Literal, TypeVar
 
 import msgspec
 
-from farmd.kubernetes import resources
+from farmd.kubernetes import objects
 from farmd.kubernetes.errors import Conflict, Invalid, Misfit, NotFound, decoded
+from farmd.kubernetes.objects import Resource
 from farmd.kubernetes.pace import Priority
-from farmd.kubernetes.resources import Resource
 from farmd.kubernetes.store import Object, ObjectStore
 from farmd.kubernetes.transport import ApiRequest, KubernetesTransport
 
@@ -78,11 +78,11 @@ class Objects(Generic[ObjectT]):
         found: list[ObjectT] = []
         following = ""
         while True:
-            params = resources.params(selector, following)
+            params = objects.params(selector, following)
             request = ApiRequest(
                 "GET", self._resource.path(namespace), params, resource=self._label, user=self._user
             )
-            page = decoded(await self._transport.send(request), resources.Page, str(request))
+            page = decoded(await self._transport.send(request), objects.Page, str(request))
             for each in page.items or ():
                 try:
                     found.append(self._decode(each))
@@ -96,14 +96,14 @@ class Objects(Generic[ObjectT]):
         """The names of all objects of a namespace (empty: of a resource that has none) as the server has them
         now; None: there are more than ``most``.
         """
-        path, params = self._resource.path(namespace), resources.params("", "", most)
+        path, params = self._resource.path(namespace), objects.params("", "", most)
         request = ApiRequest(
-            "GET", path, params, resource=self._label, user=self._user, accept=resources.LISTED_METADATA
+            "GET", path, params, resource=self._label, user=self._user, accept=objects.LISTED_METADATA
         )
-        page = decoded(await self._transport.send(request), resources.Page, str(request))
+        page = decoded(await self._transport.send(request), objects.Page, str(request))
         if page.metadata.next:
             return None
-        return {decoded(each, resources.Named, str(request)).metadata.name for each in page.items or ()}
+        return {decoded(each, objects.Named, str(request)).metadata.name for each in page.items or ()}
 
     async def create(
         self,
@@ -248,7 +248,7 @@ class Objects(Generic[ObjectT]):
         try:
             return self._decoder.decode(bytes(body))
         except msgspec.DecodeError as error:
-            meta = decoded(body, resources.Named, str(self._resource)).metadata
+            meta = decoded(body, objects.Named, str(self._resource)).metadata
             raise Misfit(f"{self._resource} {meta.namespace}/{meta.name}: {error}") from error
 
 

@@ -19,8 +19,8 @@ from farmd.farm.alerts import Incidents
 from farmd.kubernetes.access import access
 from farmd.kubernetes.errors import KubernetesError, NotFound, UnexpectedAnswer, decoded
 from farmd.kubernetes.informer import Informer
+from farmd.kubernetes.objects import NAMESPACES
 from farmd.kubernetes.pace import Priority
-from farmd.kubernetes.resources import NAMESPACES
 from farmd.kubernetes.transport import ApiRequest, KubernetesTransport
 from farmd.work.context import Context
 from store import codec, operations

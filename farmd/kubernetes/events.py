@@ -13,9 +13,8 @@ import msgspec
 import structlog
 
 from farmd.kubernetes.errors import KubernetesError
-from farmd.kubernetes.objects import Owned
+from farmd.kubernetes.objects import EVENTS, Owned, Resource
 from farmd.kubernetes.pace import Priority
-from farmd.kubernetes.resources import EVENTS, Resource
 from farmd.kubernetes.transport import ApiRequest, KubernetesTransport
 from store.errors import CredentialInvalid
 from store.ports import Clock

@@ -17,7 +17,7 @@ from typing import Generic, NamedTuple
 import msgspec
 import structlog
 
-from farmd.kubernetes import resources
+from farmd.kubernetes import objects
 from farmd.kubernetes.errors import (
     Forbidden,
     Gone,
@@ -30,7 +30,7 @@ from farmd.kubernetes.errors import (
     decoded,
     error_of,
 )
-from farmd.kubernetes.resources import Resource
+from farmd.kubernetes.objects import Resource
 from farmd.kubernetes.store import Key, ObjectStore, ObjectT, key_of
 from farmd.kubernetes.transport import JSON, ApiRequest, KubernetesTransport, retry_after
 from store.errors import CredentialInvalid
@@ -168,7 +168,7 @@ class Informer(Generic[ObjectT]):
         """Read everything, in pages; if the server forgot a page, all at once."""
         floor = self.store.known
         try:
-            listed = await self._pages(resources.PAGE)
+            listed = await self._pages(objects.PAGE)
         except Gone:
             listed = await self._pages(0)
         known = {key_of(each) for each in self.store}
@@ -182,23 +182,23 @@ class Informer(Generic[ObjectT]):
         self._ready.set()
 
     async def _pages(self, size: int) -> tuple[dict[Key, ObjectT], int, dict[Key, str]]:
-        objects, broken = dict[Key, ObjectT](), dict[Key, str]()
+        known, broken = dict[Key, ObjectT](), dict[Key, str]()
         following = ""
         while True:
-            params = resources.params(self.source.selector, following, size)
-            request = self._request(params, resources.LISTED_METADATA)
+            params = objects.params(self.source.selector, following, size)
+            request = self._request(params, objects.LISTED_METADATA)
             body = await self._transport.send(request, LIST_SECONDS)
-            page = decoded(body, resources.Page, self._path)
+            page = decoded(body, objects.Page, self._path)
             self._hear()
             for item in page.items or ():
                 found = self._decode(item)
                 if isinstance(found, _Broken):
                     broken[found.key] = found.error
                 else:
-                    objects[key_of(found)] = found
+                    known[key_of(found)] = found
             following = page.metadata.next
             if not following:
-                return objects, _version(page.metadata.resource_version, self._path), broken
+                return known, _version(page.metadata.resource_version, self._path), broken
             await self._clock.sleep(0)
 
     async def _watch(self) -> None:
@@ -211,7 +211,7 @@ class Informer(Generic[ObjectT]):
             ("allowWatchBookmarks", "true"),
             ("timeoutSeconds", str(seconds)),
         ]
-        request = self._request(params, resources.WATCHED_METADATA)
+        request = self._request(params, objects.WATCHED_METADATA)
         begun, before = self._clock.mono(), self.store.version
         try:
             async with self._transport.watch(request, seconds + DEADLINE_AFTER_SECONDS) as lines:
@@ -238,7 +238,7 @@ class Informer(Generic[ObjectT]):
             told = decoded(event.object, Status, self._path)
             raise error_of(told.code, bytes(event.object), f"watch {self._path}", write=False)
         if event.type == "BOOKMARK":
-            meta = decoded(event.object, resources.Named, self._path).metadata
+            meta = decoded(event.object, objects.Named, self._path).metadata
             self.store.version = self._in_order(meta.resource_version)
             return
         found = self._decode(event.object)
@@ -264,7 +264,7 @@ class Informer(Generic[ObjectT]):
             # A copy: an object that keeps a part undecoded would keep its whole page.
             return self._decoder.decode(bytes(raw))
         except msgspec.DecodeError as error:
-            meta = decoded(raw, resources.Named, self._path).metadata
+            meta = decoded(raw, objects.Named, self._path).metadata
             log.warning(
                 "informer.broken",
                 resource=str(self.source.resource),

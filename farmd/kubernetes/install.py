@@ -19,7 +19,7 @@ import yaml
 from farmd.kubernetes.client import APPLY_PATCH, applying
 from farmd.kubernetes.contact import lacking
 from farmd.kubernetes.errors import NotFound
-from farmd.kubernetes.resources import CRDS, Resource
+from farmd.kubernetes.objects import CRDS, Resource
 from farmd.kubernetes.transport import ApiRequest, KubernetesTransport
 from store.errors import Conflict, refuse
 from store.ports import Clock

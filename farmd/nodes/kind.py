@@ -14,7 +14,6 @@ from farmd.farm.plan import Item
 from farmd.farm.writer import Write
 from farmd.nodes import facts as reading
 from farmd.nodes import plan as planning
-from farmd.nodes import report
 from farmd.nodes.facts import Absences, Plan, Snapshot, SystemPods
 from farmd.runtime.wake import Wake
 from farmd.work.context import Context
@@ -205,7 +204,7 @@ class NodeWorker(Worker[Snapshot, Plan]):
         await self.writer.commit(
             operations.get(self.context.keys.agent(self.claim.item)),
             Write(self.key, Node(), 0, tree=self.context.caches.nodes),
-            self.audit("node.register", report.why(snapshot, plan)),
+            self.audit("node.register", planning.why(snapshot, plan)),
         )
 
     async def _judge(self, snapshot: Snapshot, plan: Plan) -> None:
@@ -226,7 +225,7 @@ class NodeWorker(Worker[Snapshot, Plan]):
             Write(key, work, index, raw, tree=self.context.caches.work),
             self.audit(
                 f"node.{plan.verdict}",
-                report.why(snapshot, plan),
+                planning.why(snapshot, plan),
                 before={"lost": not lost},
                 after={"lost": lost},
             ),
@@ -246,9 +245,9 @@ class NodeWorker(Worker[Snapshot, Plan]):
             Write(self.key, record, self.index, entry.value, entry.flags, self.context.caches.nodes),
             self.audit(
                 "node.drain",
-                report.why(snapshot, plan),
-                before=report.difference(old, new),
-                after=report.difference(new, old),
+                planning.why(snapshot, plan),
+                before=planning.difference(old, new),
+                after=planning.difference(new, old),
             ),
         )
         log.info("node.drain.advanced", node=self.claim.item, stage=new.stage, overdue=new.overdue)

@@ -15,8 +15,8 @@ import msgspec
 
 from farmd.farm.writer import Write, deletion
 from farmd.pods.state import PodState
+from scheduler.ledger import Reservation, change_reservations, confirmed
 from scheduler.model import Assignment, FleetView, PlacementRequest
-from scheduler.reservations import Reservation, change_reservations, confirmed
 from store import codec, operations
 from store.entry import Stored
 from store.keys import Keys

@@ -21,7 +21,7 @@ from farmd.process.services import Built, Dependencies
 from farmd.web import hosts
 from farmd.web.access import Access, of_proxy
 from farmd.web.connections import parked
-from farmd.web.refusals import Refusals
+from farmd.web.hosts import Refusals
 from store import access
 
 

@@ -28,7 +28,7 @@ from farmd.process.start import START_SECONDS, collect_rarely, pause_collection
 from farmd.runtime.clock import SystemClock, SystemIds, system_rng
 from farmd.web import tls
 from farmd.web.access import Access, for_metrics
-from farmd.web.refusals import Refusals
+from farmd.web.hosts import Refusals
 from farmd.web.server import CannotListen, Subject, build_app, listening, serving
 from store.consul.transport import connect
 from store.errors import InputInvalid, Retry, StoreError

@@ -37,7 +37,7 @@ from farmd.process.lifecycle import STARTING
 from farmd.process.services import Built, Dependencies
 from farmd.runtime.clock import cpu_seconds
 from farmd.services.board import Board
-from farmd.web import hosts, page, runbooks
+from farmd.web import hosts, page, services
 from farmd.web import services as web_services
 from farmd.work.context import Context
 from scheduler.decide import LabelSelectorScheduler
@@ -252,7 +252,7 @@ class FarmService:
 
     def mount(self, app: web.Application) -> None:
         """Add the routes of runbooks, of services and of the page."""
-        runbooks.add_routes(app)
+        services.add_runbook_routes(app)
         web_services.add_routes(app, lambda: self.board)
         section = self._dependencies.config.web
         if section.read == "open":  # not also to a page of another site that turned its name to loopback

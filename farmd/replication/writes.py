@@ -23,8 +23,8 @@ from farmd.replication import healing
 from farmd.replication.facts import Facts, MoveStep, Plan
 from farmd.work.context import Context
 from farmd.work.owned import Units
+from scheduler.ledger import change_reservations
 from scheduler.model import Assignment, FleetView, PlacementRequest
-from scheduler.reservations import change_reservations
 from store import codec, operations
 from store.locks import RCNodeTransferLocker
 from store.manifests import asked

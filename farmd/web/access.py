@@ -16,8 +16,7 @@ from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
 from farmd.config.sections import WebSection
-from farmd.web.hosts import loopback, named
-from farmd.web.refusals import Refusals
+from farmd.web.hosts import Refusals, loopback, named
 from farmd.web.tokens import Person, TokenLine, Tokens, fits, read
 from store.credentials import CredentialFiles
 from store.errors import CredentialInvalid

@@ -1,16 +1,20 @@
-"""The name of the host that a request asks for: what a page that turned its own name to loopback gives away.
+"""Guards of requests: the name of the host that a request asks for, and credentials that were refused.
 
-Such a page of another site reads what this machine serves to itself, with the browser of somebody who works
-on it (DNS rebinding). Its requests still name the other site.
+A page of another site that turned its own name to loopback (DNS rebinding) reads what this machine serves to
+itself, with the browser of somebody who works on it. Its requests still name the other site.
 """
 
 from __future__ import annotations
 
 import ipaddress
 import re
+from typing import Literal
 
+import structlog
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
+
+from store.ports import Clock, Recorder
 
 _HOST = re.compile(r"(?P<name>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]*)(:[0-9]{1,5})?")
 
@@ -47,3 +51,31 @@ def only(bind: str, advertise: str) -> Middleware:
         return await handler(request)
 
     return asked
+
+
+# Counts and logs credentials that were refused, so that guessing is seen and cannot fill the log.
+
+
+log = structlog.get_logger()
+
+APART_SECONDS = 1.0
+METRIC = "farmd_sign_ins_refused_total"
+
+
+class Refusals:
+    """All are counted; one in a second is logged, with the number of those before it that were not."""
+
+    def __init__(self, recorder: Recorder, clock: Clock) -> None:
+        self._recorder = recorder
+        self._clock = clock
+        self._logged = float("-inf")
+        self._unsaid = 0
+
+    def note(self, credential: Literal["token", "key"], peer: str | None, reason: str) -> None:
+        """Note one refusal."""
+        self._recorder.count(METRIC, credential=credential)
+        if self._clock.mono() < self._logged + APART_SECONDS:
+            self._unsaid += 1
+            return
+        log.warning("web.sign_in_refused", how=credential, peer=peer, reason=reason, unsaid=self._unsaid)
+        self._logged, self._unsaid = self._clock.mono(), 0

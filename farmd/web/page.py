@@ -30,7 +30,7 @@ FREE = (
 READING = (
     ("GET", "/", lambda: page.pages.fleet),
     ("GET", "/audit", lambda: page.pages.audited),
-    ("GET", "/map", lambda: page.map.shown),
+    ("GET", "/map", lambda: page.pods.shown),
     ("GET", "/events", lambda: page.events.stream),
     ("GET", "/{list}", lambda: page.pages.listed),
     ("GET", "/nodes/{node}/pods/{instance}", lambda: page.pods.one),

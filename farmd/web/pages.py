@@ -20,7 +20,7 @@ from farmd.rollout.nodes import over_nodes
 from farmd.rollout.view import lines
 from farmd.tables import changes
 from farmd.tables.model import Described, Table, clean, colour_of
-from farmd.web import addresses, audit, paging, planned
+from farmd.web import audit, html, paging, planned
 from farmd.web.lists import ItemList, ListLine
 from farmd.web.visit import Visit, list_of
 from store.audit import AuditReader, Filter
@@ -123,7 +123,7 @@ def cells(table: Table) -> list[list[Cell]]:
                 column.title,
                 text,
                 colour_of(column.title, text),
-                addresses.of_cell(column.title, text, row),
+                html.of_cell(column.title, text, row),
             )
             for column in columns
             for text in [clean(column.text(row))]
@@ -263,7 +263,7 @@ def _changes(records: Sequence[Any]) -> list[dict[str, Any]]:
     shown = []
     for record in table.rows:
         texts = {column.title.lower(): clean(column.text(record)) for column in table.columns}
-        shown.append({**texts, "kind": record.kind, "href": addresses.of_item(texts.get("item", ""))})
+        shown.append({**texts, "kind": record.kind, "href": html.of_item(texts.get("item", ""))})
     return shown
 
 

@@ -15,9 +15,9 @@ from farmd.runtime.wake import Wake
 from farmd.services.board import Board
 from farmd.web.access import Access
 from farmd.web.audit import AuditBell
+from farmd.web.hosts import Refusals
 from farmd.web.item_lists import FarmList, NamedList, ServiceList
 from farmd.web.lists import ItemList, Source
-from farmd.web.refusals import Refusals
 from store.families import NODES
 from store.presence import host
 from store.times import rfc3339

@@ -19,7 +19,7 @@ from farmd.config.sections import WebSection
 from farmd.runtime.clock import SystemIds
 from farmd.web import tokens
 from farmd.web.access import Access
-from farmd.web.refusals import METRIC, Refusals
+from farmd.web.hosts import METRIC, Refusals
 from farmd.web.server import errors_as_json
 from store import access, codec
 from store.access import OneTime

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-from farmd.kubernetes.resources import CRDS, Resource
+from farmd.kubernetes.objects import CRDS, Resource
 from tests.fleet import eventually
 from tests.kubernetes_server import ApiServer
 

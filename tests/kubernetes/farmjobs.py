@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack
 from typing import Any, TypeVar
 
 from farmd.kubernetes.contact import KubernetesSettings
-from farmd.kubernetes.resources import PODS, Resource
+from farmd.kubernetes.objects import PODS, Resource
 from farmd.kubernetes.transport import ApiRequest, KubernetesTransport
 from store import codec
 from store.consul.client import ConsulClient

@@ -31,7 +31,7 @@ from farmd.kubernetes.knative.objects import (
     SERVICES,
     STAGE_AUTOSCALERS,
 )
-from farmd.kubernetes.resources import CRDS, PODS, Resource
+from farmd.kubernetes.objects import CRDS, PODS, Resource
 from farmd.kubernetes.transport import ApiRequest, KubernetesTransport
 from farmd.rollout.staging import REVISION_LABEL, SERVICE_LABEL
 from tests.fleet import LIMIT

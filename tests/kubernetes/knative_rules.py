@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from farmd.kubernetes.knative.objects import AUTOSCALERS, CONFIGURATIONS, GROUP, REVISIONS, ROUTES, SERVICES
-from farmd.kubernetes.resources import CRDS
+from farmd.kubernetes.objects import CRDS
 
 SCALING = "autoscaling.knative.dev"
 KINDS = (SERVICES, CONFIGURATIONS, ROUTES, REVISIONS, AUTOSCALERS)

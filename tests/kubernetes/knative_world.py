@@ -24,7 +24,7 @@ from farmd.kubernetes.knative.objects import (
     VERSION_LABEL,
     Meta,
 )
-from farmd.kubernetes.resources import CRDS, PODS, Resource
+from farmd.kubernetes.objects import CRDS, PODS, Resource
 from farmd.kubernetes.store import ObjectStore
 from farmd.kubernetes.transport import ApiRequest, KubernetesTransport
 from farmd.rollout.staging import REVISION_LABEL

@@ -13,7 +13,7 @@ import msgspec
 
 from farmd.kubernetes.client import MERGE_PATCH
 from farmd.kubernetes.errors import NotFound, Unavailable, UnknownOutcome
-from farmd.kubernetes.resources import PODS, SERVICES
+from farmd.kubernetes.objects import PODS, SERVICES
 from farmd.kubernetes.transport import ApiRequest, KubernetesTransport
 from tests.fleet import LIMIT
 from tests.kubernetes.farmjobs import JOBS

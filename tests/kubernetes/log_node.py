@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, urlsplit
 
-from farmd.kubernetes.resources import Resource
+from farmd.kubernetes.objects import Resource
 from tests.kubernetes_certificates import certificates
 from tests.kubernetes_server import ApiServer
 

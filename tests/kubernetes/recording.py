@@ -19,8 +19,7 @@ import msgspec
 
 from farmd.kubernetes.errors import Unavailable
 from farmd.kubernetes.knative.objects import MANAGER, MAX_SCALE, MIN_SCALE, ORCHESTRATORS, REVISIONS, ROUTES
-from farmd.kubernetes.objects import managers_of
-from farmd.kubernetes.resources import PODS, Resource
+from farmd.kubernetes.objects import PODS, Resource, managers_of
 from farmd.kubernetes.transport import ApiRequest, KubernetesTransport
 from farmd.rollout.staging import REVISION_LABEL
 from tests.kubernetes.knative_rules import bounds

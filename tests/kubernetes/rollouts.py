@@ -20,7 +20,7 @@ from farmd.kubernetes.knative.objects import (
     STAGE_AUTOSCALERS,
     WORDS,
 )
-from farmd.kubernetes.resources import EVENTS
+from farmd.kubernetes.objects import EVENTS
 from farmd.kubernetes.transport import KubernetesTransport
 from store.entry import Entry
 from tests.fleet import Cluster, RunningFarm, client_of, eventually, start_farm

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from farmd.kubernetes import errors
-from farmd.kubernetes.resources import PODS
+from farmd.kubernetes.objects import PODS
 from farmd.kubernetes.transport import ApiRequest, KubernetesTransport
 from tests.kubernetes_server import TOKENS, ApiServer, pod
 

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from farmd.kubernetes.apps.marks import APPLIED, LABEL, mark_in
-from farmd.kubernetes.resources import Resource
+from farmd.kubernetes.objects import Resource
 from store.apps import KIND
 from store.errors import Conflict
 from tests.fault.falling import FATES

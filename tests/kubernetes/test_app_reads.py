@@ -14,7 +14,7 @@ from farmd.apps.facts import Act
 from farmd.kubernetes.apps.api import Api, Discovery
 from farmd.kubernetes.apps.watching import Watching
 from farmd.kubernetes.apps.writes import Applicator
-from farmd.kubernetes.resources import Resource
+from farmd.kubernetes.objects import Resource
 from farmd.kubernetes.transport import ApiRequest, KubernetesTransport
 from farmd.runtime.clock import SystemClock, system_rng
 from store.apps import Entry

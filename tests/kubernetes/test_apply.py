@@ -9,8 +9,7 @@ import pytest
 
 from farmd.kubernetes.client import Objects
 from farmd.kubernetes.errors import Conflict, FieldsTaken, Invalid
-from farmd.kubernetes.objects import ManagedMeta, managers_of
-from farmd.kubernetes.resources import Resource
+from farmd.kubernetes.objects import ManagedMeta, Resource, managers_of
 from farmd.kubernetes.store import ObjectStore
 from tests.kubernetes.test_watches import informed
 

@@ -10,7 +10,7 @@ import pytest
 
 from farmd.kubernetes import contact
 from farmd.kubernetes.install import documents
-from farmd.kubernetes.resources import NAMESPACES
+from farmd.kubernetes.objects import NAMESPACES
 from farmd.kubernetes.transport import KubernetesTransport
 from store import codec
 from store.farms import Member, PinnedCluster

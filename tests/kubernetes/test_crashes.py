@@ -14,7 +14,7 @@ from farmd.jobs import progress
 from farmd.kubernetes.errors import UnknownOutcome
 from farmd.kubernetes.jobs import kind
 from farmd.kubernetes.jobs.kind import KubeJobs
-from farmd.kubernetes.resources import PODS
+from farmd.kubernetes.objects import PODS
 from farmd.kubernetes.transport import ApiRequest, KubernetesTransport
 from farmd.runtime.clock import SystemClock
 from store.times import seconds_of

@@ -6,7 +6,7 @@ import pytest
 
 from farmd.kubernetes.jobs import kind
 from farmd.kubernetes.jobs.kind import KubeJobWorker
-from farmd.kubernetes.resources import EVENTS, PODS, SERVICES
+from farmd.kubernetes.objects import EVENTS, PODS, SERVICES
 from farmd.kubernetes.transport import ApiRequest
 from store.jobs import Run
 from tests.fleet import eventually

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from farmd.kubernetes.resources import PODS, SERVICES, Resource
+from farmd.kubernetes.objects import PODS, SERVICES, Resource
 from tests.fleet import cluster_on
 from tests.kubernetes.definitions import NUMBER, OPEN, TEXT, TIME, define, fields, several
 from tests.kubernetes.farmjobs import RUNNING, SUCCEEDED, Jobs, failed, template

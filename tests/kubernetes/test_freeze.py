@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 
 from farmd.kubernetes import informer
 from farmd.kubernetes.install import documents, install
-from farmd.kubernetes.resources import CRDS
+from farmd.kubernetes.objects import CRDS
 from store import codec
 from store.failsafe import Failsafe, FailsafeStore
 from tests.farmctl import Farmctl

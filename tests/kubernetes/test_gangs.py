@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from farmd.kubernetes.jobs.podgroups import flavours
-from farmd.kubernetes.resources import BUDGETS, Resource
+from farmd.kubernetes.objects import BUDGETS, Resource
 from tests.kubernetes.definitions import define
 from tests.kubernetes.farmjobs import JOBS, RUNNING, SUCCEEDED, Jobs
 

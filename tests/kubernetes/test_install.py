@@ -10,7 +10,7 @@ import yaml
 
 from farmd.kubernetes.install import KNATIVE, documents
 from farmd.kubernetes.knative.objects import ORCHESTRATORS
-from farmd.kubernetes.resources import CRDS
+from farmd.kubernetes.objects import CRDS
 from tests.farmctl import Farmctl
 from tests.kubernetes.farmjobs import JOBS, SUCCEEDED, Jobs, template
 from tests.kubernetes.knative_rules import definitions

@@ -13,7 +13,7 @@ from farmd.commands.mutation import Call
 from farmd.kubernetes.client import Objects
 from farmd.kubernetes.jobs.commands import create, parse, prepare
 from farmd.kubernetes.jobs.view import Jobs as JobsOfAPerson
-from farmd.kubernetes.resources import PODS, SERVICES
+from farmd.kubernetes.objects import PODS, SERVICES
 from farmd.runtime.clock import SystemClock, SystemIds
 from tests.farmctl import Farmctl
 from tests.kubernetes.farmjobs import JOBS, SUCCEEDED, Jobs, failed

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from farmd.kubernetes.resources import PODS
+from farmd.kubernetes.objects import PODS
 from tests.kubernetes.farmjobs import Jobs, failed
 from tests.kubernetes.job_people import Run, document, running
 from tests.kubernetes.log_node import node

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from farmd.kubernetes.resources import PODS, Resource
+from farmd.kubernetes.objects import PODS, Resource
 from tests.fleet import eventually
 from tests.kubernetes.farmjobs import SUCCEEDED, Jobs
 from tests.kubernetes.job_people import Run

@@ -11,7 +11,7 @@ import pytest
 from farmd.kubernetes.errors import Invalid
 from farmd.kubernetes.install import install
 from farmd.kubernetes.knative.objects import AUTOSCALERS, REVISIONS, ROUTES, SERVICES
-from farmd.kubernetes.resources import PODS
+from farmd.kubernetes.objects import PODS
 from farmd.runtime.clock import SystemClock
 from tests.fleet import eventually
 from tests.kubernetes.knative import Knative, playing

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from farmd.kubernetes.resources import EVENTS, PODS, Resource
+from farmd.kubernetes.objects import EVENTS, PODS, Resource
 from store.audit import Audit, AuditReader, Filter
 from store.consul.client import ConsulClient
 from store.keys import Keys

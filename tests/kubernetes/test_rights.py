@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from farmd.kubernetes.resources import CRDS
+from farmd.kubernetes.objects import CRDS
 from tests.farmctl import Result
 from tests.fleet import eventually
 from tests.kubernetes.farmjobs import SUCCEEDED, Jobs

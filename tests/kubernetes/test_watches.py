@@ -11,10 +11,9 @@ import msgspec
 import pytest
 
 from farmd.kubernetes import informer as informers
-from farmd.kubernetes import resources
+from farmd.kubernetes import objects
 from farmd.kubernetes.informer import Informer, Source
-from farmd.kubernetes.objects import KubePod, ObjectMeta
-from farmd.kubernetes.resources import PODS, Resource
+from farmd.kubernetes.objects import PODS, KubePod, ObjectMeta, Resource
 from farmd.kubernetes.store import ObjectStore
 from farmd.runtime.clock import SystemClock
 from tests.fleet import eventually, in_time
@@ -71,7 +70,7 @@ async def agrees(informer: Informer, mirror: Mirror, server: ApiServer, namespac
 
 
 async def test_a_list_in_pages_and_a_watch_know_every_object(api, namespace, connect, monkeypatch):
-    monkeypatch.setattr(resources, "PAGE", 3)
+    monkeypatch.setattr(objects, "PAGE", 3)
     make(api, namespace, *(f"p{i}" for i in range(8)))
     async with connect(api) as admin, informed(admin, namespace) as (informer, mirror):
         await agrees(informer, mirror, api, namespace)
@@ -122,7 +121,7 @@ async def test_of_objects_that_are_watched_for_their_metadata_nothing_else_is_se
 async def test_what_was_compacted_away_amid_pages_and_behind_a_watch_is_listed_anew(
     etcd, api, namespace, connect, monkeypatch
 ):
-    monkeypatch.setattr(resources, "PAGE", 2)
+    monkeypatch.setattr(objects, "PAGE", 2)
     make(api, namespace, *(f"p{i}" for i in range(5)))
     with ApiServer(etcd, "--watch-cache=false") as direct:
         async with connect(direct) as admin:

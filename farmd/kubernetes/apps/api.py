@@ -11,7 +11,7 @@ import msgspec
 from farmd.kubernetes.apps.marks import MANAGER
 from farmd.kubernetes.client import Objects
 from farmd.kubernetes.errors import NotFound, Unavailable
-from farmd.kubernetes.resources import CRDS, Resource
+from farmd.kubernetes.objects import CRDS, Resource
 from farmd.kubernetes.transport import ApiRequest, KubernetesTransport
 from store.apps import TypedReference
 

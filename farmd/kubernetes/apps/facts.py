@@ -19,9 +19,8 @@ from farmd.kubernetes.apps.marks import mark_in, mark_of, marked
 from farmd.kubernetes.apps.scopes import unreferenced
 from farmd.kubernetes.apps.watching import Watching
 from farmd.kubernetes.errors import Denied, Invalid, KubernetesError, Unavailable
-from farmd.kubernetes.objects import seconds_since_epoch
+from farmd.kubernetes.objects import Resource, seconds_since_epoch
 from farmd.kubernetes.pace import MOST_IN_FLIGHT
-from farmd.kubernetes.resources import Resource
 from store.apps import Entry, TypedReference
 from store.errors import StoreUnavailable
 from store.ports import Clock

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from farmd.kubernetes.errors import Conflict, NotFound
-from farmd.kubernetes.resources import Resource
+from farmd.kubernetes.objects import Resource
 from store.apps import TypedReference
 
 DEFINITION = "core.oam.dev/v1beta1"

@@ -17,8 +17,7 @@ import msgspec
 from farmd.kubernetes.apps.marks import LABEL
 from farmd.kubernetes.client import Objects
 from farmd.kubernetes.informer import Informer, Source
-from farmd.kubernetes.objects import ObjectMeta
-from farmd.kubernetes.resources import Resource
+from farmd.kubernetes.objects import ObjectMeta, Resource
 from farmd.kubernetes.store import ObjectStore
 from farmd.kubernetes.transport import KubernetesTransport
 from farmd.runtime.tasks import end

@@ -33,7 +33,7 @@ from farmd.kubernetes.jobs.podgroups import flavours
 from farmd.kubernetes.jobs.protocols import ApiFailed
 from farmd.kubernetes.jobs.report import REFUSED, ResourceStatus, counts_of, patch_of, refused, turns
 from farmd.kubernetes.jobs.unit import JobObject, Unit
-from farmd.kubernetes.resources import CRDS
+from farmd.kubernetes.objects import CRDS
 from farmd.runtime.wake import Wake, earliest
 from farmd.work.context import Context
 from farmd.work.model import Ask, Blocked, Outcome

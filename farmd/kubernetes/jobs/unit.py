@@ -24,9 +24,18 @@ from farmd.kubernetes.jobs.podgroups import Flavour, differs, group_body, state
 from farmd.kubernetes.jobs.protocols import ApiFailed
 from farmd.kubernetes.jobs.report import ResourceStatus
 from farmd.kubernetes.jobs.resource import Resource
-from farmd.kubernetes.objects import Budget, KubePod, KubeService, ObjectMeta, Owned, seconds_since_epoch
-from farmd.kubernetes.resources import BUDGETS, PODS, SERVICES
-from farmd.kubernetes.resources import Resource as Kind
+from farmd.kubernetes.objects import (
+    BUDGETS,
+    PODS,
+    SERVICES,
+    Budget,
+    KubePod,
+    KubeService,
+    ObjectMeta,
+    Owned,
+    seconds_since_epoch,
+)
+from farmd.kubernetes.objects import Resource as Kind
 from farmd.kubernetes.store import ObjectStore, ObjectT
 from farmd.kubernetes.transport import KubernetesTransport
 from store.errors import InputInvalid

@@ -21,9 +21,8 @@ from farmd.kubernetes.jobs.pods import member_of, troubles
 from farmd.kubernetes.jobs.report import ReplicaStatus, ResourceStatus, is_failed, run_of
 from farmd.kubernetes.jobs.resource import Resource
 from farmd.kubernetes.jobs.unit import JobObject
-from farmd.kubernetes.objects import KubePod, seconds_since_epoch
-from farmd.kubernetes.resources import PODS
-from farmd.kubernetes.resources import Resource as Kind
+from farmd.kubernetes.objects import PODS, KubePod, seconds_since_epoch
+from farmd.kubernetes.objects import Resource as Kind
 from farmd.kubernetes.transport import REQUEST_SECONDS, KubernetesTransport
 from farmd.overview import Row
 from farmd.overview.owners import holders

@@ -25,7 +25,7 @@ from farmd.kubernetes.knative.objects import (
 )
 from farmd.kubernetes.knative.settings import DURATION, NETWORK, NO_DURATION, Settings
 from farmd.kubernetes.knative.view import KIND, FoundService, Services
-from farmd.kubernetes.resources import CRDS
+from farmd.kubernetes.objects import CRDS
 from farmd.kubernetes.store import version_of
 from farmd.kubernetes.transport import KubernetesTransport
 from farmd.overview.incidents import Examined, Fault

@@ -17,7 +17,7 @@ from farmd.kubernetes.client import Objects
 from farmd.kubernetes.errors import Forbidden, KubernetesError, NotFound
 from farmd.kubernetes.knative.objects import CONFIG_MAPS, SERVICES, VERSION_LABEL, ConfigMap, Meta
 from farmd.kubernetes.knative.settings import CONFIG, NETWORK, Settings, new_config
-from farmd.kubernetes.resources import CRDS
+from farmd.kubernetes.objects import CRDS
 from farmd.kubernetes.transport import ApiRequest, KubernetesTransport
 from store.errors import CredentialInvalid, InputInvalid
 from store.mistakes import shown

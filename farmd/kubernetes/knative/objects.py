@@ -10,8 +10,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from farmd.kubernetes.objects import ManagedMeta, ObjectMeta, PodStatus
-from farmd.kubernetes.resources import PODS, Resource
+from farmd.kubernetes.objects import PODS, ManagedMeta, ObjectMeta, PodStatus, Resource
 from farmd.rollout.staging import TargetRevision
 from store.version import USER_AGENT
 

@@ -39,7 +39,7 @@ from farmd.kubernetes.knative.objects import (
     TrafficTarget,
 )
 from farmd.kubernetes.knative.reader import KnativeWatches
-from farmd.kubernetes.resources import Resource
+from farmd.kubernetes.objects import Resource
 from farmd.rollout.staging import REVISION_LABEL, SERVICE_LABEL
 
 # Bodies of what is written for a rollout: pure.

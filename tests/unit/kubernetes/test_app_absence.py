@@ -9,7 +9,7 @@ import pytest
 
 from farmd.kubernetes.apps.facts import CROWD, MANY, absent
 from farmd.kubernetes.errors import Forbidden, KubernetesError
-from farmd.kubernetes.resources import Resource
+from farmd.kubernetes.objects import Resource
 from store.apps import TypedReference
 
 MAPS = Resource("", "v1", "configmaps", "ConfigMap")

@@ -8,7 +8,7 @@ import pytest
 
 from farmd.kubernetes.apps.scopes import dereference_scopes, reference_scopes, unreferenced
 from farmd.kubernetes.errors import Conflict, NotFound, Unavailable
-from farmd.kubernetes.resources import Resource
+from farmd.kubernetes.objects import Resource
 from store.apps import TypedReference
 
 GROUP = "core.oam.dev/v1beta1"

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from farmd.kubernetes import informer as informers
 from farmd.kubernetes.contact import Contact
 from farmd.kubernetes.informer import Informer, Source
-from farmd.kubernetes.objects import KubeService
-from farmd.kubernetes.resources import SERVICES
+from farmd.kubernetes.objects import SERVICES, KubeService
 from farmd.kubernetes.store import ObjectStore
 from store.farms import ClusterReport
 from tests.effort import tries

@@ -9,7 +9,7 @@ from typing import Any
 from aiohttp import web
 
 from farmd.kubernetes.events import Events
-from farmd.kubernetes.resources import PODS
+from farmd.kubernetes.objects import PODS
 from tests.unit.jobs.kubernetes import job
 from tests.unit.kubernetes.test_requests import asking, status
 from tests.virtual import VirtualClock

@@ -11,8 +11,7 @@ from aiohttp import web
 from farmd.kubernetes.client import Objects
 from farmd.kubernetes.errors import Misfit
 from farmd.kubernetes.jobs.view import Jobs
-from farmd.kubernetes.objects import KubePod
-from farmd.kubernetes.resources import PODS
+from farmd.kubernetes.objects import PODS, KubePod
 from tests.unit.kubernetes.test_requests import asking
 
 MISFIT = {"metadata": {"name": "bad", "namespace": "ml", "uid": "1", "labels": ["no", "map"]}}

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 
 from scheduler.cluster import ClusterState
+from scheduler.constraints import compile_request
 from scheduler.decide import eligibility
 from scheduler.errors import NoMachine
 from scheduler.feasibility import standing_reasons
 from scheduler.model import FleetView, PlacementRequest, PodView
-from scheduler.requirement import compile_request
 from store.manifests import Constraint, Placement, asked
 from store.nodes import NodeVolume, Taint
 from tests.fleets import fleet, fleets, node, request, requests

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from scheduler.constraints import compile_request, next_instance
 from scheduler.feasibility import room_reasons, standing_reasons
 from scheduler.fleet import Fleet, node_views
 from scheduler.model import PodView
-from scheduler.requirement import compile_request, next_instance
 from scheduler.rules import domain_reasons, domain_rules
 from store.entry import Stored
 from store.manifests import AntiAffinity

@@ -9,12 +9,12 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from scheduler.constraints import compile_request, next_instance
 from scheduler.decide import allocation, eligibility, explanation
 from scheduler.feasibility import room_reasons, standing_reasons
 from scheduler.model import Assignment, FleetView, NodeView, PlacementRequest
 from scheduler.rank import DIGITS, Rankings, node_parts, replaced_owner
 from scheduler.remote import violations
-from scheduler.requirement import compile_request, next_instance
 from scheduler.rules import domain_parts, domain_reasons, domain_rules
 from store.manifests import Constraint, Spread
 from tests.effort import tries

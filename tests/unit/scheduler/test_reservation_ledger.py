@@ -9,9 +9,8 @@ import pytest
 from scheduler.decide import allocation, deallocation
 from scheduler.errors import ReservationContended
 from scheduler.feasibility import cramped
-from scheduler.ledger import Ledger
+from scheduler.ledger import Ledger, change_reservations
 from scheduler.model import Assignment
-from scheduler.reservations import change_reservations
 from store.keys import Keys
 from store.manifests import Port
 from store.operations import Verb

@@ -14,7 +14,7 @@ from aiohttp import web
 from farmd.config.sections import WebSection
 from farmd.web import access, hosts, tokens
 from farmd.web.access import COOKIE, SECURE_COOKIE, Access, SignInNeeded, same_origin
-from farmd.web.refusals import Refusals
+from farmd.web.hosts import Refusals
 from farmd.web.server import errors_as_json
 from farmd.web.tokens import Person
 from tests.recorders import CountingRecorder

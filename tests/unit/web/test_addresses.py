@@ -11,7 +11,7 @@ from farmd import kinds
 from farmd.__main__ import main as farmd
 from farmd.cli.main import farmctl
 from farmd.kinds import KINDS, OTHERS
-from farmd.web import addresses
+from farmd.web import html
 
 PROGRAMS: dict[str, click.Command] = {"farmctl": farmctl, "farmd": farmd}
 FIRST = [kinds.first(family) for family in (*KINDS, *OTHERS) if kinds.first(family)]
@@ -34,7 +34,7 @@ FIRST = [kinds.first(family) for family in (*KINDS, *OTHERS) if kinds.first(fami
     ],
 )
 def test_an_item_is_linked_where_it_has_a_page(text: str, address: str) -> None:
-    assert addresses.of_item(text) == address
+    assert html.of_item(text) == address
 
 
 @pytest.mark.parametrize("typed", FIRST)

@@ -7,7 +7,7 @@ from pathlib import Path
 import aiohttp
 from aiohttp import web
 
-from farmd.web import runbooks
+from farmd.web import services
 from tests.web_servers import serving_app
 
 FOLDER = Path(__file__).parents[3] / "docs/runbooks"
@@ -15,7 +15,7 @@ FOLDER = Path(__file__).parents[3] / "docs/runbooks"
 
 async def test_each_runbook_is_served_and_nothing_else() -> None:
     app = web.Application()
-    runbooks.add_routes(app)
+    services.add_runbook_routes(app)
     async with serving_app(app) as url, aiohttp.ClientSession() as http:
         for path in FOLDER.glob("*.md"):
             async with http.get(f"{url}/runbooks/{path.name}") as answer:
