@@ -32,7 +32,7 @@ class Artifact(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     source: str
     sha256: str
-    unpack: Literal["", "tar", "tar.gz", "zip"] = ""
+    unpack: Literal["", "tar", "tar.gz", "tar.zst", "zip"] = ""
     to: str
     mode: int = 0o444
 

@@ -56,6 +56,9 @@ ARTIFACTS = "artifacts.1"
 """The agent fetches artifacts before a start; an older one would start the pod without them. The farm places
 such pods only on agents that do."""
 
+ZSTD = "artifacts.zstd"
+"""The agent unpacks ``tar.zst``, by Python 3.14 or farmd's extra ``zstd``; the farm reads such pods."""
+
 LIMITS = "runtime.limits"
 """The agent keeps ``limits`` of processes, by control groups of its own; an older one, or one without such
 groups, has no means to."""
@@ -126,10 +129,15 @@ def needed_of_farm(manifest: Manifest) -> list[str]:
         POD_AFFINITY: bool(manifest.placement.pod_affinity),
         ONE_SHOT: manifest.restart.policy != "always",
         ARTIFACTS: bool(manifest.artifacts),
+        ZSTD: _has_zstd(manifest),
         SECRETS: bool(manifest.sealed),
         LIMITS: limits_process(manifest),
     }
     return [feature for feature, wants in asked.items() if wants]
+
+
+def _has_zstd(manifest: Manifest) -> bool:
+    return any(each.unpack == "tar.zst" for each in manifest.artifacts)
 
 
 def limits_process(manifest: Manifest) -> bool:
@@ -166,6 +174,7 @@ def needed(manifest: Manifest) -> tuple[str, ...]:
         RESTART_AFTER: manifest.health is not None and manifest.health.restart_after > 0,
         LOGS: bool(log_destinations.elsewhere(manifest.logs.to)),
         ARTIFACTS: bool(manifest.artifacts),
+        ZSTD: _has_zstd(manifest),
         SECRETS: bool(manifest.sealed),
         LIMITS: limits_process(manifest),
         IO_WEIGHT: manifest.limits.io_weight > 0 and manifest.runtime != "process",

@@ -27,7 +27,7 @@ import structlog
 
 from farmd.agent.artifacts import views
 from farmd.agent.artifacts.download import Download, Origin, Part, require, shown
-from farmd.agent.artifacts.rules import Rules
+from farmd.agent.artifacts.rules import Rules, zstd_from
 from farmd.agent.errors import StartFailed
 from farmd.agent.files import ROOM_BYTES, write_atomically
 from farmd.agent.model import ArtifactConfig
@@ -206,6 +206,7 @@ class Artifacts:
                     "part": str(folder / PART),
                     "into": str(fresh),
                     "kind": artifact.unpack,
+                    "zstd": zstd_from(),
                     "most": self._config.unpacked,
                     "entries": MOST_ENTRIES,
                     "reserve": self._reserve(),

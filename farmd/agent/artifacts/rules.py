@@ -8,10 +8,13 @@ leads. Credentials go to the host that the node's file names for them, by HTTPS 
 from __future__ import annotations
 
 import base64
+import functools
+import importlib.util
 import os
 import socket
 import ssl
 import stat
+import sys
 import tomllib
 from collections.abc import Mapping
 from ipaddress import IPv6Address, ip_address
@@ -41,6 +44,18 @@ class _Login(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if self.bearer:
             return f"Bearer {self.bearer}"
         return "Basic " + base64.b64encode(f"{self.user}:{self.password}".encode()).decode("ascii")
+
+
+@functools.cache
+def zstd_from() -> str | None:
+    """Where the sandbox imports zstd from; empty: it is in the standard library. None: there is none."""
+    if sys.version_info >= (3, 14):
+        return ""
+    try:
+        found = importlib.util.find_spec("backports.zstd")
+    except ModuleNotFoundError:
+        return None
+    return None if found is None or not found.origin else str(Path(found.origin).parents[2])
 
 
 class ArtifactRegistry:
@@ -82,7 +97,8 @@ class Rules:
     def features(self) -> list[str]:
         """What the node's presence says of them (R11)."""
         words = [*self.folders, *([LOCAL_SOURCES] if self._local else [])]
-        return [features.ARTIFACTS, *self.registry.features, *(f"allow.{each}" for each in words)]
+        zstd = [features.ZSTD] if zstd_from() is not None else []
+        return [features.ARTIFACTS, *zstd, *self.registry.features, *(f"allow.{each}" for each in words)]
 
     def preflight(self, manifest: Manifest) -> None:
         """Refuse sources that this node does not take, as far as they say so themselves.

@@ -205,6 +205,7 @@ def unpack(spec: dict[str, Any]) -> None:
     import zipfile
     import zlib
 
+    zstd, broken = _zstd(spec) if spec["kind"] == "tar.zst" else (None, EOFError)
     "".encode("cp437")
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))
@@ -222,9 +223,17 @@ def unpack(spec: dict[str, Any]) -> None:
                 _zip(tree, zipfile.ZipFile(archive))
             else:
                 mode = "r:gz" if spec["kind"] == "tar.gz" else "r:"
-                with tarfile.open(fileobj=archive, mode=mode) as tar:  # type: ignore[call-overload]
+                source = archive if zstd is None else zstd(archive)
+                with tarfile.open(fileobj=source, mode=mode) as tar:  # type: ignore[call-overload]
                     _tar(tree, tar)
-        except (tarfile.TarError, zipfile.BadZipFile, zlib.error, gzip.BadGzipFile, EOFError) as error:
+        except (
+            tarfile.TarError,
+            zipfile.BadZipFile,
+            zlib.error,
+            gzip.BadGzipFile,
+            EOFError,
+            broken,
+        ) as error:
             raise Unfit(f"it is not a good {spec['kind']}: {error}") from error
         except (NotImplementedError, RuntimeError, ValueError) as error:
             raise Unfit(f"it cannot be unpacked as {spec['kind']}: {error}") from error
@@ -232,6 +241,18 @@ def unpack(spec: dict[str, Any]) -> None:
             raise Unfit("it takes too much memory to unpack") from error
         tree.finish()
         sync()
+
+
+def _zstd(spec: dict[str, Any]) -> tuple[Any, type[Exception]]:
+    """What reads zstd, and its error: of the standard library, else of a package of the agent's Python."""
+    if spec["zstd"] is None:
+        raise Unfit("this node has no zstd: its agent needs Python 3.14, or farmd's extra [zstd]")
+    if spec["zstd"]:
+        sys.path.append(spec["zstd"])
+        from backports.zstd import ZstdError, ZstdFile
+    else:
+        from compression.zstd import ZstdError, ZstdFile  # type: ignore[import-not-found, no-redef]
+    return ZstdFile, ZstdError
 
 
 def _tar(tree: Tree, archive: Any) -> None:

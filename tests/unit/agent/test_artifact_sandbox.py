@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import importlib
 import io
 import marshal
 import os
@@ -16,6 +18,7 @@ from typing import Any
 import pytest
 
 from farmd.agent.artifacts.cache import SANDBOX
+from farmd.agent.artifacts.rules import zstd_from
 
 Entry = tuple[str, dict[str, Any], bytes]
 
@@ -46,7 +49,9 @@ def run(**spec: Any) -> str:
     """What the process says; empty: it did it."""
     done = subprocess.run(
         [sys.executable, "-I", "-S", str(SANDBOX)],
-        input=marshal.dumps({"parent": os.getpid(), "reserve": 0, "most": 1 << 20, "entries": 100} | spec),
+        input=marshal.dumps(
+            {"parent": os.getpid(), "reserve": 0, "most": 1 << 20, "entries": 100, "zstd": zstd_from()} | spec
+        ),
         capture_output=True,
         check=False,
     )
@@ -116,6 +121,33 @@ def test_files_folders_and_links_are_there_and_nobody_may_change_them(tmp_path: 
 )
 def test_an_archive_that_could_do_harm_is_refused(tmp_path: Path, entries: list[Entry], words: str) -> None:
     assert words in unpacked(tmp_path, tar(*entries))
+
+
+def zstd(body: bytes) -> bytes:
+    """A tar.gz as tar.zst."""
+    name = "compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd"
+    made: bytes = importlib.import_module(name).compress(gzip.decompress(body))
+    return made
+
+
+def test_an_archive_of_zstd_is_unpacked_with_the_same_bounds(tmp_path: Path) -> None:
+    good = zstd(tar(file("app/run", b"x" * 300_000, mode=0o755), link("app/now", "run")))
+    bad = {
+        "a bomb": (zstd(tar(file("bomb", bytes(64 << 20)))), "larger than 1048576 bytes"),
+        "a path": (zstd(tar(file("../escaped"))), "leaves the folder"),
+        "an early end": (good[:-20], "it is not a good tar.zst"),
+        "other content": (b"this is a page that says not found" * 40, "it is not a good tar.zst"),
+        "a window of 2 GB": (b"\x28\xb5\x2f\xfd\x00\xa8" + bytes(100), "it is not a good tar.zst"),
+    }
+    for name, (body, words) in bad.items():
+        (tmp_path / name).mkdir()
+        assert words in unpacked(tmp_path / name, body, "tar.zst"), name
+    assert not unpacked(tmp_path, good, "tar.zst")
+    assert (tmp_path / "tree/app/now").read_bytes() == b"x" * 300_000
+
+
+def test_an_agent_without_zstd_says_so(tmp_path: Path) -> None:
+    assert "farmd's extra [zstd]" in unpacked(tmp_path, b"", "tar.zst", zstd=None)
 
 
 @pytest.mark.parametrize("kind", ["tar", "tar.gz", "zip"])

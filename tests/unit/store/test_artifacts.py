@@ -63,7 +63,7 @@ def test_what_cannot_work_is_refused_in_one_line(given: dict[str, Any], words: s
 
 def test_the_types_of_archives_are_named_where_another_is_asked_for() -> None:
     with pytest.raises(msgspec.ValidationError, match="Invalid enum value"):
-        pod({"unpack": "tar.zst"})
+        pod({"unpack": "rar"})
 
 
 @pytest.mark.parametrize("others", [["app"], ["app/bin"], ["app", "other"]])
@@ -97,6 +97,10 @@ def test_a_pod_needs_an_agent_that_fetches_and_what_its_sources_need() -> None:
     assert set(features.lacking(sorted(needs), ["process", "leaving.1"])) == expected
     assert features.ARTIFACTS in features.needed_of_farm(wanted)
     assert features.ARTIFACTS not in features.needed(pod())
+    zstd = pod({"unpack": "tar.zst"})
+    assert features.ZSTD in features.needed(zstd)
+    assert features.ZSTD in features.needed_of_farm(zstd)
+    assert features.ZSTD not in features.needed(wanted)
 
 
 @pytest.mark.parametrize("field", ["source", "sha256", "unpack", "to", "mode"])
