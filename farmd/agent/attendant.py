@@ -1,5 +1,8 @@
 """The parent process of one command that a person runs beside a workload: nothing of the command outlives it.
 
+In a container the engine is the parent. There the attendant ends what has the command's mark in its
+environment, and what descends from that.
+
 The agent runs it alone (``python -I -S attendant.py``). It reads on stdin what it becomes, with the
 descriptors of the command's input and output, and writes to stdout ``ok`` or a reason, then how the command
 ended. It ends the command, its group, its control group and its orphans when stdin closes, because the
@@ -8,7 +11,7 @@ a signal for the command.
 """
 
 # pathlib would cost more than the rest of this file:
-# ruff: noqa: PTH100, PTH102, PTH120
+# ruff: noqa: PTH100, PTH102, PTH115, PTH120, PTH123, PTH208
 
 from __future__ import annotations
 
@@ -149,6 +152,64 @@ def end(pid: int, own: str, code: int | None) -> int:
     return -signal.SIGKILL if code is None else code
 
 
+# A command in a container: the processes of that container with a variable that only they have.
+
+
+def marked(namespace: str, mark: bytes) -> list[int]:
+    """The processes in a namespace of process ids that have a mark in their environment, and those that
+    descend from them.
+    """
+    parents, found = dict[int, int](), set[int]()
+    for name in os.listdir("/proc"):
+        if name.isdigit() and _namespace(name) == namespace:
+            try:
+                with open(f"/proc/{name}/stat", "rb") as file:
+                    parents[int(name)] = int(file.read().rsplit(b")", 1)[1].split()[1])
+                with open(f"/proc/{name}/environ", "rb") as file:
+                    if mark in file.read().split(b"\0"):
+                        found.add(int(name))
+            except OSError:
+                pass  # it has ended
+    while more := {pid for pid, parent in parents.items() if parent in found} - found:
+        found |= more
+    return sorted(found)
+
+
+def _namespace(process: int | str) -> str:
+    try:
+        return os.readlink(f"/proc/{process}/ns/pid")
+    except OSError:
+        return ""
+
+
+def guard(inside: int, mark: str) -> int:
+    """Wait until stdin closes, then end the marked processes; pass signals on to them meanwhile."""
+    namespace = _namespace(inside)
+    if not namespace or namespace == _namespace("self"):
+        tell("failed engine: the agent does not see the container's processes, so it could not end a command")
+        return 1
+    tell("ok")
+    while numbers := os.read(0, shim.CHUNK):
+        for number in numbers:
+            _signal(marked(namespace, mark.encode()), number)
+    give_up, number = time.monotonic() + HANGUP_SECONDS, int(signal.SIGHUP)
+    while found := marked(namespace, mark.encode()):
+        _signal(found, number)
+        time.sleep(PAUSE * 10)
+        if time.monotonic() > give_up:
+            number = int(signal.SIGKILL)
+    tell("0")
+    return 0
+
+
+def _signal(pids: list[int], number: int) -> None:
+    for pid in pids:
+        try:
+            os.kill(pid, number)
+        except OSError:
+            pass
+
+
 def tell(text: str) -> None:
     """Write a line to the agent, if it still reads."""
     try:
@@ -160,6 +221,8 @@ def tell(text: str) -> None:
 def main() -> int:
     """Run the command to its end."""
     spec = read_spec()
+    if "mark" in spec:
+        return guard(spec["inside"], spec["mark"])
     become.close_others({0, 1, 2, *spec["stdio"]})
     shim.become_subreaper()
     try:

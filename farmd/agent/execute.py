@@ -20,6 +20,7 @@ from farmd.agent.agent import Agent
 from farmd.agent.errors import AgentError
 from farmd.agent.runtimes.attended import SIGNALS
 from farmd.agent.runtimes.runtime import Execution
+from farmd.runtime import tasks
 from farmd.runtime.streams import LARGEST, PING_SECONDS, STDERR, STDIN, STDOUT, Broken, Streams
 from store import access
 from store.access import Exec, OneTime
@@ -29,6 +30,7 @@ log = structlog.get_logger()
 
 MOST = 32
 """Commands of people that run at once on a node."""
+DRAIN_SECONDS = 5.0
 LARGEST_SIDE = 10_000
 """Rows and columns of a terminal."""
 PATH = "/v1/exec/{instance}"
@@ -126,6 +128,7 @@ class _Session:
         self._record = record
         self._clock = clock
         self._bytes = {STDIN: 0, STDOUT: 0, STDERR: 0}
+        self._sending = 0
 
     async def serve(self) -> web.StreamResponse:
         """Run the command, and answer how it ended."""
@@ -179,8 +182,7 @@ class _Session:
             raise web.HTTPConflict(text=f"pod {instance!r} does not run now")
         runtimes = self._agent.runtimes
         opened = await asyncio.to_thread(runtimes.secrets.open, manifest, instance, identity.start)
-        given = dict(opened.variables) | ({"TERM": wanted.term or "dumb"} if wanted.tty else {})
-        return await runtimes.of(identity.runtime).execute(identity, manifest, wanted, given)
+        return await runtimes.of(identity.runtime).execute(identity, manifest, wanted, opened.variables)
 
     async def _converse(self, socket: web.WebSocketResponse, execution: Execution) -> int | None:
         """Pass everything on, both ways; the exit code, None if the connection ended first."""
@@ -192,29 +194,37 @@ class _Session:
             if running.done():
                 return running.result()
             listening.result()
-        except Broken as error:
-            await socket.close(code=WSCloseCode.POLICY_VIOLATION, message=str(error).encode()[:120])
+        except (Broken, AgentError) as error:
+            with contextlib.suppress(ConnectionError):
+                await streams.tell(failed=str(error))
+                await socket.close(code=WSCloseCode.POLICY_VIOLATION)
         except ConnectionError:
             pass  # the person is gone
         finally:
-            for task in (listening, running):
-                task.cancel()
-            await asyncio.gather(listening, running, return_exceptions=True)
+            await tasks.end(listening, running)
         return None
 
     async def _run(self, streams: Streams, execution: Execution) -> int:
-        async def pump(stream: int) -> None:
-            while data := await execution.read(stream):
-                self._bytes[stream] += len(data)
-                await streams.send(stream, data)
+        async def send(stream: int, data: bytes) -> None:
+            self._bytes[stream] += len(data)
+            self._sending += 1
+            await streams.send(stream, data)
+            self._sending -= 1
 
-        outputs = asyncio.gather(pump(STDOUT), pump(STDERR))
+        output = asyncio.create_task(execution.pump(send))
         try:
             code = await execution.wait()
-            await outputs
+            # Something else than the command may hold its output open, as what it passed its descriptor to.
+            idle = False
+            while not (output.done() or idle):
+                before = dict(self._bytes)
+                await asyncio.wait({output}, timeout=DRAIN_SECONDS)
+                idle = before == self._bytes and not self._sending
+            if output.done():
+                output.result()
             return code
         finally:
-            outputs.cancel()
+            await tasks.end(output)
 
     async def _listen(self, streams: Streams, execution: Execution) -> None:
         """Obey what the person sends, until the connection ends."""
@@ -238,8 +248,7 @@ class _Session:
         try:
             await hear()
         finally:
-            feeding.cancel()
-            await asyncio.gather(feeding, return_exceptions=True)
+            await tasks.end(feeding)
 
     async def _finish(self, socket: web.WebSocketResponse, code: int | None, began: float) -> None:
         if code is None or socket.closed:

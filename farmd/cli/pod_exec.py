@@ -23,6 +23,7 @@ from farmd.cli.pod import locate
 from farmd.commands import one_time
 from farmd.runtime.errors import AgentUnavailable
 from farmd.runtime.streams import LARGEST, PIECE, PING_SECONDS, STDIN, STDOUT, Broken, Streams
+from farmd.tables.model import clean
 from farmd.web.hosts import loopback
 from store import access, features, presence
 from store.access import Exec
@@ -177,6 +178,8 @@ class ExecSession:
                 self._output.put_nowait(message)
             elif isinstance(end := message.get("end"), dict) and isinstance(end.get("code"), int):
                 return int(end["code"])
+            elif "failed" in message:
+                raise AgentUnavailable(f"the agent ended the command: {clean(str(message['failed']))}")
         if self._interrupted:
             raise click.exceptions.Exit(130)
         raise AgentUnavailable("the connection ended before the command did, so the agent ends the command")

@@ -13,7 +13,7 @@ import os
 import signal
 import sys
 import termios
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from farmd.agent.runtimes import shims
 from farmd.agent.runtimes.runtime import Execution
 from farmd.agent.runtimes.shims import Shims
 from farmd.runtime.streams import PIECE, STDERR, STDIN, STDOUT
+from farmd.runtime.tasks import until_one_fails
 from store.access import Exec
 from store.containers import Limits
 from store.manifests import Manifest
@@ -131,11 +132,73 @@ class Stdio:
             pipe.close()
 
 
+class Attendant:
+    """The process that ends a command with all that it started, when this side closes or dies."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+        assert process.stdin is not None
+        assert process.stdout is not None
+        self._to, self._from = process.stdin, process.stdout
+
+    @classmethod
+    async def begin(
+        cls, spec: Mapping[str, Any], environ: Mapping[str, str], fds: Collection[int] = ()
+    ) -> Attendant:
+        """Start one, and wait until its command runs.
+
+        Raises:
+            StartFailed: it cannot run.
+        """
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-I", "-S", str(ATTENDANT)),
+            env=shims.variables(environ),
+            cwd="/",
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL,
+            pass_fds=sorted(set(fds)),
+            start_new_session=True,
+        )
+        begun = cls(process)
+        try:
+            text = marshal.dumps(dict(spec))
+            begun._to.write(len(text).to_bytes(4, "big") + text)
+            answer = (await begun._from.readline()).decode("utf-8", "replace").strip()
+            if answer != "ok":
+                raise StartFailed(answer.removeprefix("failed ") or "the command's parent process ended")
+        except BaseException:
+            await begun.end()
+            raise
+        return begun
+
+    def signal(self, name: str) -> None:
+        """Send the command a signal, such as ``INT``."""
+        with contextlib.suppress(OSError):
+            self._to.write(bytes([SIGNALS[name]]))
+
+    async def wait(self) -> int:
+        """How the command ended."""
+        told = (await self._from.readline()).strip()
+        await self._process.wait()
+        return int(told) if told else -signal.SIGKILL
+
+    async def end(self) -> None:
+        """End the command, and wait for that."""
+        self._to.close()
+        try:
+            async with asyncio.timeout(END_SECONDS):
+                await self._process.wait()
+        except TimeoutError:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.kill()
+
+
 class Attended:
     """A command whose parent is an attendant."""
 
-    def __init__(self, process: asyncio.subprocess.Process, stdio: Stdio) -> None:
-        self._process = process
+    def __init__(self, attendant: Attendant, stdio: Stdio) -> None:
+        self._attendant = attendant
         self._stdio = stdio
 
     @classmethod
@@ -147,39 +210,13 @@ class Attended:
         """
         stdio = Stdio.made(tty, spec["user"][:2] if spec["user"] else None)
         try:
-            process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-I",
-                "-S",
-                str(ATTENDANT),
-                env=shims.variables(environ),
-                cwd="/",
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.DEVNULL,
-                pass_fds=sorted(set(stdio.theirs)),
-                start_new_session=True,
-            )
-            begun = cls(process, stdio)
-            try:
-                await begun._begin(marshal.dumps({**spec, "stdio": stdio.theirs, "tty": tty}))
-            except BaseException:
-                await begun.end()
-                raise
+            whole = {**spec, "stdio": stdio.theirs, "tty": tty}
+            return cls(await Attendant.begin(whole, environ, stdio.theirs), stdio)
         except BaseException:
             stdio.close()
             raise
         finally:
             stdio.release()
-        return begun
-
-    async def _begin(self, spec: bytes) -> None:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(len(spec).to_bytes(4, "big") + spec)
-        answer = (await self._process.stdout.readline()).decode("utf-8", "replace").strip()
-        if answer != "ok":
-            raise StartFailed(answer.removeprefix("failed ") or "the command's parent process ended")
 
     async def write(self, data: bytes) -> None:
         """As ``Execution.write``."""
@@ -192,9 +229,14 @@ class Attended:
         else:
             self._stdio.ours[STDIN].close()
 
-    async def read(self, stream: int) -> bytes:
-        """As ``Execution.read``."""
-        return await self._stdio.ours[stream].read()
+    async def pump(self, send: Callable[[int, bytes], Awaitable[None]]) -> None:
+        """As ``Execution.pump``."""
+
+        async def one(stream: int) -> None:
+            while data := await self._stdio.ours[stream].read():
+                await send(stream, data)
+
+        await until_one_fails([one(STDOUT), one(STDERR)])
 
     async def resize(self, rows: int, columns: int) -> None:
         """As ``Execution.resize``."""
@@ -203,28 +245,16 @@ class Attended:
 
     async def signal(self, name: str) -> None:
         """As ``Execution.signal``."""
-        assert self._process.stdin is not None
-        with contextlib.suppress(OSError):
-            self._process.stdin.write(bytes([SIGNALS[name]]))
+        self._attendant.signal(name)
 
     async def wait(self) -> int:
         """As ``Execution.wait``."""
-        assert self._process.stdout is not None
-        told = (await self._process.stdout.readline()).strip()
-        await self._process.wait()
-        return int(told) if told else -signal.SIGKILL
+        return await self._attendant.wait()
 
     async def end(self) -> None:
         """As ``Execution.end``."""
-        assert self._process.stdin is not None
-        self._process.stdin.close()
         self._stdio.close()
-        try:
-            async with asyncio.timeout(END_SECONDS):
-                await self._process.wait()
-        except TimeoutError:
-            with contextlib.suppress(ProcessLookupError):
-                self._process.kill()
+        await self._attendant.end()
 
 
 class Attending(Shims):
@@ -244,7 +274,7 @@ class Attending(Shims):
         common = await asyncio.to_thread(self._check_spec, identity, manifest, wanted.command, sees)
         spec = {
             **common,
-            "env": common["env"] | given,  # type: ignore[operator]
+            "env": {**common["env"], **given, **({"TERM": wanted.term or "dumb"} if wanted.tty else {})},  # type: ignore[dict-item]
             "limits": limits(manifest),
             "default_signals": [int(signal.SIGPIPE), int(signal.SIGXFSZ)],
             "inside": inside,

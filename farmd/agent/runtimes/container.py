@@ -23,6 +23,7 @@ from farmd.agent.errors import StartFailed
 from farmd.agent.lease import Leases
 from farmd.agent.model import LOST, ContainerConfig, Identity, name_of
 from farmd.agent.runtimes import container_config, container_files, runtime, start_files
+from farmd.agent.runtimes.container_exec import Contained
 from farmd.agent.runtimes.container_images import ANY, ContainerNeeds, Foreign, Images
 from farmd.agent.runtimes.container_listing import ENDED, LIVE, EngineContainer, EngineListing
 from farmd.agent.runtimes.container_logs import ContainerLogs
@@ -58,6 +59,7 @@ class Containers:
         self._listing = EngineListing(self._engine, node, clock, self._noted)
         self._guards = Guards(config.engine, state, leases or Leases(), environ)
         self._looked = asyncio.Event()
+        self._environ = environ
         self._logs = ContainerLogs(self._engine, clock, self._listing.lives)
 
     @property
@@ -328,8 +330,8 @@ class Containers:
         Raises:
             StartFailed: it cannot run.
         """
-        del identity, manifest, wanted, given
-        raise StartFailed("runtime: found container, expected process or systemd: not built yet")
+        del manifest, given  # the engine gives it what the container has
+        return await Contained.begin(self._engine, identity, wanted, self._environ, self._clock)
 
     async def close(self) -> None:
         """Stop copying output; the containers are left as they are."""

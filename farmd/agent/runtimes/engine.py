@@ -79,7 +79,7 @@ class Engine:
             EngineSilent: there was none in time, so the outcome is unknown.
             EngineRefused: the answer was an error.
         """
-        with self._translated():
+        with self.translated():
             async with asyncio.timeout(ANSWER_SECONDS if seconds is None else seconds):
                 return await what
 
@@ -92,7 +92,7 @@ class Engine:
             EngineSilent: the connection broke, or nothing came for too long.
             EngineRefused: an error came.
         """
-        with self._translated():
+        with self.translated():
             async with contextlib.aclosing(what):
                 while True:
                     try:
@@ -103,7 +103,8 @@ class Engine:
                     yield piece
 
     @contextlib.contextmanager
-    def _translated(self) -> Any:
+    def translated(self) -> Any:
+        """Tell of the engine's errors as of ours."""
         import aiodocker
 
         try:
@@ -124,7 +125,7 @@ class Engine:
     async def listed(self, label: str) -> list[Mapping[str, Any]]:
         """All containers with a label, also those that ended."""
         found = await self.ask(self.docker.containers.list(all=True, filters={"label": [label]}))
-        with self._translated():
+        with self.translated():
             return [{"Id": str(each["Id"]), "State": str(each["State"])} for each in found]
 
     async def apart(self) -> bool:
@@ -137,7 +138,7 @@ class Engine:
             found = await self.ask(self.docker.system.info())
         except EngineRefused:
             return False
-        with self._translated():
+        with self.translated():
             options = [str(each).split(",")[0] for each in found.get("SecurityOptions") or []]
         return not {"name=userns", "name=rootless"}.isdisjoint(options)
 
@@ -152,7 +153,7 @@ class Engine:
             EngineSilent: the connection broke.
             EngineRefused: the engine did not run it.
         """
-        with self._translated():
+        with self.translated():
             async with execution.start(detach=False) as stream:
                 while await stream.read_out() is not None:
                     pass

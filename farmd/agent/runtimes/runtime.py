@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
@@ -175,8 +175,8 @@ class Execution(Protocol):
     async def close_input(self) -> None:
         """End the input."""
 
-    async def read(self, stream: int) -> bytes:
-        """The next output of stream 1 or 2; empty at its end."""
+    async def pump(self, send: Callable[[int, bytes], Awaitable[None]]) -> None:
+        """Send all output of the streams 1 and 2, as fast as ``send`` takes it, until both end."""
 
     async def resize(self, rows: int, columns: int) -> None:
         """Tell the command's terminal its size."""
@@ -299,8 +299,8 @@ class Runtime(Protocol):
     async def execute(
         self, identity: Identity, manifest: Manifest, wanted: Exec, given: Mapping[str, str]
     ) -> Execution:
-        """Begin a person's command in the pod: as its user, with its environment and the variables ``given``,
-        in its working folder, its limits and what it sees.
+        """Begin a person's command in the pod: as its user, with its environment and the secret variables of
+        its start, ``given``, in its working folder, its limits and what it sees.
 
         Raises:
             StartFailed: it cannot run.

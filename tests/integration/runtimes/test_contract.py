@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import io
 import os
 import shutil
 import signal
+import subprocess
 import zipfile
 from collections.abc import Callable
 from dataclasses import replace
@@ -18,13 +20,15 @@ import pytest
 from aiohttp import web
 
 from farmd.agent.model import ArtifactConfig
+from farmd.agent.runtimes.runtime import Execution
 from farmd.agent.secrets import SecretConfig
+from store.access import Exec
 from store.artifacts import Artifact
 from store.containers import Container, File, Mount, Secret
 from store.manifests import HealthCheck, Logs, Manifest, Port, Restart, Stop
 from store.peers import Peer
 from tests.age import files, identity, memory_folder, sealed
-from tests.agents import FAST, Agents, alive, kill, logged, sha_of
+from tests.agents import FAST, Agents, Running, alive, kill, logged, sha_of
 from tests.engine import IMAGE
 from tests.fleet import eventually
 from tests.systemd import INSIDE
@@ -427,3 +431,70 @@ async def test_r39_it_leaves_by_its_command_before_it_gets_the_signal(
     assert not alive(before)
     log = await logged(running, "ended")
     assert [word for word in log.split() if word in ("asked", "ended")] == ["asked", "ended"]
+
+
+async def ran(
+    running: Running, script: str, typed: bytes = b"", *, tty: bool = False
+) -> tuple[int, str, str]:
+    """How a person's command in the pod ended, and what it wrote."""
+    execution = await begun(running, script, tty=tty)
+    output = {1: b"", 2: b""}
+
+    async def send(stream: int, data: bytes) -> None:
+        output[stream] += data
+
+    try:
+        await execution.write(typed)
+        await execution.close_input()
+        _, code = await asyncio.gather(execution.pump(send), execution.wait())
+        return code, output[1].decode(), output[2].decode()
+    finally:
+        await execution.end()
+
+
+async def begun(running: Running, script: str, *, tty: bool = False) -> Execution:
+    pod = running.agent.pods.get("web")
+    assert pod is not None
+    assert pod.identity is not None
+    assert pod.manifest is not None
+    wanted = Exec(command=("/bin/sh", "-c", script), tty=tty, term="vt100")
+    runtime = running.agent.runtimes.of(pod.identity.runtime)
+    return await runtime.execute(pod.identity, pod.manifest, wanted, {})
+
+
+async def test_a_persons_command_has_what_the_workload_has(rig: Agents, make: Make) -> None:
+    running = await rig.agent()
+    await rig.want(make(f"pwd; id -u; echo end; {WAITS}", env={"COLOUR": "blue"}))
+    place, user, _ = (await logged(running, "end")).split()
+    script = "pwd; id -u; echo $COLOUR $FARMD_INSTANCE; cat; echo no >&2; exit 9"
+    told = (9, f"{place}\n{user}\nblue web\ntyped", "no\n")
+    assert await ran(running, script, b"typed") == told
+    code, shown, _ = await ran(
+        running, "stty -a | head -1; echo $TERM; tty; test -t 0 && test -t 1", tty=True
+    )
+    assert code == 0
+    assert "vt100" in shown
+    assert (await ran(running, "kill -9 $$"))[0] in {-9, 137}
+    assert (await rig.until(lambda r: True)).restarts == 0
+
+
+async def test_nothing_that_a_persons_command_started_outlives_it(rig: Agents, make: Make) -> None:
+    running = await rig.agent()
+    await rig.want(make(WAITS))
+    await rig.until(lambda r: r.phase == "running")
+    spawn = "trap '' HUP; sleep 4711 & (setsid sleep 4711 &); "
+    assert await ran(running, spawn + "echo done") == (0, "done\n", "")
+    assert not processes("sleep 4711")
+    execution = await begun(running, spawn + "wait")
+
+    async def three() -> bool:
+        return len(processes("sleep 4711")) == 2
+
+    await eventually(three, what="its processes")
+    await execution.end()
+    assert not processes("sleep 4711")
+
+
+def processes(line: str) -> list[str]:
+    found = subprocess.run(["pgrep", "-fx", line], capture_output=True, text=True, check=False)
+    return found.stdout.split()
