@@ -11,7 +11,7 @@ from typing import Annotated
 import msgspec
 
 from store.named import stays
-from store.policies import Part, Policy, at_least
+from store.policies import Part, Policy, at_least, at_most
 from store.quantities import Share
 from store.rcs import Reverted
 from store.times import Time
@@ -26,15 +26,16 @@ class DaemonSet(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     """Keep one pod of ``manifest`` on every node that is eligible and matches ``node_selector``.
 
     ``labels`` are the daemon set's own, ``pod_labels`` those of its pods. While the manifest changes, at
-    least ``min_health`` pods stay healthy: a number, or a share such as ``"90%"``, rounded up; None: all
-    but one. ``rate`` limits how many nodes get a pod or another manifest in a minute (0: no limit),
-    ``max_in_progress`` how many pods may become healthy at the same time. ``needs`` are the features that
-    a farm must know to claim the daemon set (R11). ``deleting`` is set when a cascading delete is asked
-    for; the daemon set wants no pods then. ``min_healthy_time``: seconds that a pod must be healthy without
-    a break before it is available (R22). ``restart`` counts the restarts of all pods that were asked for
-    (R28). ``unhealthy_after``: seconds until a pod that runs and stays unhealthy is restarted in place (0:
-    never). ``managed_by``, ``taken``, ``hands``, ``numbered``,
-    ``part_of``, ``open`` and ``follow`` are as a controller's. ``created``: 0 in records of earlier versions.
+    least ``min_health`` pods stay healthy: a number, or a share such as ``"90%"``, rounded up; None: all but
+    one, or all but ``max_unavailable``, a number or a share, rounded down to one at least. ``rate`` limits
+    how many nodes get a pod or another manifest in a minute (0: no limit), ``max_in_progress`` how many pods
+    may become healthy at the same time. ``needs`` are the features that a farm must know to claim the daemon
+    set (R11). ``deleting`` is set when a cascading delete is asked for; the daemon set wants no pods then.
+    ``min_healthy_time``: seconds that a pod must be healthy without a break before it is available (R22).
+    ``restart`` counts the restarts of all pods that were asked for (R28). ``unhealthy_after``: seconds until
+    a pod that runs and stays unhealthy is restarted in place (0: never). ``managed_by``, ``taken``,
+    ``hands``, ``numbered``, ``part_of``, ``open`` and ``follow`` are as a controller's. ``created``: 0 in
+    records of earlier versions.
 
     ``rollout`` is how a new version comes to its pods; None: in place, at the pace of this record. Nodes that
     ``canary_selector`` matches get it first. While a rollout lasts, ``coming`` is the digest of the new
@@ -54,6 +55,7 @@ class DaemonSet(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     pod_labels: dict[str, str] = {}
     disabled: bool = False
     min_health: Floor | None = None
+    max_unavailable: Annotated[int, msgspec.Meta(ge=1)] | Share | None = None
     rate: Annotated[int, msgspec.Meta(ge=0)] = 0
     max_in_progress: Annotated[int, msgspec.Meta(ge=1)] = 50
     needs: list[str] = []
@@ -109,7 +111,8 @@ class DaemonSet(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     def floor(self, desired: int) -> int:
         """How many pods must stay healthy on ``desired`` nodes."""
         if self.min_health is None:
-            return max(0, desired - 1)
+            most = 1 if self.max_unavailable is None else at_most(self.max_unavailable, desired)
+            return max(0, desired - max(1, most))
         if isinstance(self.min_health, int):
             return self.min_health
         return -(-desired * int(self.min_health.removesuffix("%")) // 100)

@@ -14,7 +14,7 @@ from farmd.daemonset.plan import NOWHERE
 from scheduler.decide import eligibility, ranked
 from scheduler.model import EVICTING
 from store.daemonsets import DaemonSet, Floor
-from store.errors import InputInvalid
+from store.errors import InputInvalid, refuse
 from store.manifests import Manifest
 from store.policies import Policy, check_over_nodes
 from store.quantities import Seconds
@@ -61,6 +61,7 @@ class DaemonSetSpec(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=Tru
     labels: dict[str, str] = {}
     pod_labels: dict[str, str] = {}
     min_health: Floor | None = None
+    max_unavailable: int | str | None = None
     rate: int = 0
     max_in_progress: int = 50
     min_healthy_time: Seconds = 10.0
@@ -78,6 +79,11 @@ def _check(spec: DaemonSetSpec, source: str) -> None:
         check_over_nodes(spec.rollout, f"{source}: rollout")
     specs.check_follow(spec, source)
     specs.canonical_selector(spec.canary_selector, f"{source}: canary_selector")
+    if spec.max_unavailable is not None:
+        specs.check_share(spec.max_unavailable, f"{source}: max_unavailable")
+        if spec.min_health is not None:
+            found = f"{spec.max_unavailable} beside min_health {spec.min_health}"
+            refuse(f"{source}: max_unavailable", found, "one of the two", field="max_unavailable")
     specs.check_count(spec.rate, f"{source}: rate")
     specs.check_seconds(spec.unhealthy_after, f"{source}: unhealthy_after")
     specs.check_count(spec.max_in_progress, f"{source}: max_in_progress", lowest=1)
@@ -104,12 +110,18 @@ def _facts(daemonset: DaemonSet, status: Status | None) -> list[tuple[str, str]]
     )
     return [
         ("Nodes", counts),
-        ("Stay healthy", "all but one" if daemonset.min_health is None else str(daemonset.min_health)),
+        ("Stay healthy", _healthy(daemonset)),
         availability(daemonset.min_healthy_time),
         ("Pace", f"{rate}, at most {count_of(daemonset.max_in_progress, 'node')} at a time"),
         *([("Coming", _coming(daemonset))] if daemonset.coming else []),
         *([("Follows", "the config keys of its pods")] if daemonset.follow else []),
     ]
+
+
+def _healthy(daemonset: DaemonSet) -> str:
+    if daemonset.min_health is not None:
+        return str(daemonset.min_health)
+    return "all but one" if daemonset.max_unavailable is None else f"all but {daemonset.max_unavailable}"
 
 
 def _coming(daemonset: DaemonSet) -> str:

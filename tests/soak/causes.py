@@ -31,6 +31,7 @@ def groundless(audit: Audit, seen: Sequence[Sight]) -> Iterable[str]:
             or _leaves(node, audit.id, sight)
             or _given_up(node, sight)
             or _ill((node, instance), sight)
+            or _succeeded((node, instance), audit.id, sight)
             for sight in recent
         ) and not audit.action.startswith(("transfer.cancel", "transfer.rollback")):
             yield f"{audit.action} of {owner.name} took {text} away without a cause ({audit.reason!r})"
@@ -57,6 +58,16 @@ def _leaves(node: str, owner_id: str, sight: Sight) -> bool:
 def _given_up(node: str, sight: Sight) -> bool:
     """The agent was in trouble for long enough that its node may count as lost."""
     return sight.well_for.get(node, 0.0) == 0.0
+
+
+def _succeeded(place: Place, owner_id: str, sight: Sight) -> bool:
+    """A pod of a daemon set serves beside it, with the version that it should have."""
+    owner = sight.dump.owners.get(owner_id)
+    return isinstance(owner, DaemonSet) and any(
+        sight.serves((node, instance), pod.manifest) and pod.manifest in owner.manifests
+        for (mine, node, instance), (_, pod) in sight.dump.pods.items()
+        if mine == owner_id and node == place[0] and instance != place[1]
+    )
 
 
 def _ill(place: Place, sight: Sight) -> bool:

@@ -57,6 +57,9 @@ async def tell(call: Call, daemonset: DaemonSet, status: Status) -> None:
             "min_health: found -1, expected a whole number of at least 0 or a share from 0% to 100%",
         ),
         ({"min_health": "101%"}, "min_health: found '101%'"),
+        ({"max_unavailable": 0}, "max_unavailable: found 0, expected"),
+        ({"max_unavailable": "0%"}, "max_unavailable: found '0%'"),
+        ({"max_unavailable": 2, "min_health": 1}, "max_unavailable: found 2 beside min_health 1"),
         ({"min_health": "half"}, "min_health: found 'half'"),
         ({"rate": -1}, "rate: found -1, expected a whole number from 0"),
         ({"max_in_progress": 0}, "max_in_progress: found 0, expected a whole number from 1"),
@@ -91,6 +94,16 @@ def test_the_example_is_good_and_survives_the_way_through_the_store(path: Path) 
 )
 def test_min_health_is_a_number_or_a_share_rounded_up(floor: Any, nodes: int, kept: int) -> None:
     assert DaemonSet(id="a", name="a", manifest="m", min_health=floor).floor(nodes) == kept
+
+
+@pytest.mark.parametrize(("most", "nodes", "kept"), [(2, 10, 8), (2, 1, 0), ("25%", 10, 8), ("5%", 10, 9)])
+def test_max_unavailable_is_a_number_or_a_share_rounded_down_to_one_at_least(
+    most: Any, nodes: int, kept: int
+) -> None:
+    spec = DAEMON_SET.file.parse(logs(max_unavailable=most), "test")
+    record = msgspec.structs.replace(DAEMON_SET.file.build(spec, "a"), manifest="m")
+    assert codec.decode(DaemonSet, codec.encode(record), "key").floor(nodes) == kept
+    assert ("Stay healthy", f"all but {most}") in DAEMON_SET.facts(record, None)
 
 
 @pytest.mark.parametrize(
