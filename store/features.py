@@ -46,6 +46,10 @@ INTERNAL_NETWORKS, FILE_ENCODINGS, TMPFS_OPTIONS = "networks.internal", "files.e
 LEAVING = "leaving.1"
 """The agent lets a pod leave before it stops it (R39); an older one would send the signal at once."""
 
+INIT, AFTER_STOP = "init.1", "after-stop.1"
+"""The agent runs commands before a workload begins and after it ended (R43); an older one would leave them
+out. The farm places such pods only on agents that do."""
+
 RESTART_AFTER = "restart-after.1"
 """The agent restarts a pod that stays unhealthy (``health.restart_after``); an older one would let it be."""
 
@@ -132,6 +136,8 @@ def needed_of_farm(manifest: Manifest) -> list[str]:
         ZSTD: _has_zstd(manifest),
         SECRETS: bool(manifest.sealed),
         LIMITS: limits_process(manifest),
+        INIT: bool(manifest.init),
+        AFTER_STOP: bool(manifest.after_stop),
     }
     return [feature for feature, wants in asked.items() if wants]
 
@@ -173,6 +179,8 @@ def needed(manifest: Manifest) -> tuple[str, ...]:
         LEAVING: manifest.stop.leaves,
         RESTART_AFTER: manifest.health is not None and manifest.health.restart_after > 0,
         LOGS: bool(log_destinations.elsewhere(manifest.logs.to)),
+        INIT: bool(manifest.init),
+        AFTER_STOP: bool(manifest.after_stop),
         ARTIFACTS: bool(manifest.artifacts),
         ZSTD: _has_zstd(manifest),
         SECRETS: bool(manifest.sealed),

@@ -12,7 +12,7 @@ import math
 import re
 import resource
 import signal
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -21,7 +21,7 @@ from store.containers import Container, File, Mount, Secret
 from store.errors import InputInvalid, refuse
 from store.images import parse
 from store.keys import valid_name, valid_segment
-from store.manifests import MAX_MANIFEST_BYTES, HealthCheck, Manifest, canonical
+from store.manifests import MAX_MANIFEST_BYTES, AfterStop, HealthCheck, Init, Manifest, canonical
 from store.mistakes import shown
 from store.nodes import is_volume_name
 from store.reality import Reality
@@ -279,6 +279,7 @@ MAX_SECONDS = 1e9
 MAX_PORTS_BYTES = Reality.LARGEST * 3 // 4
 """What the ports of a pod take in its reality; the rest is for all else that its agent tells of it (R22)."""
 LONGEST_DELAY, LONGEST_COMMAND, LONGEST_USER = 300.0, 60.0, 256
+MOST_STEPS, LONGEST_INIT, MOST_RETRIES, LONGEST_AFTER = 16, 86_400.0, 100, 600.0
 LIMITS = frozenset(
     name.removeprefix("RLIMIT_").lower() for name in dir(resource) if name.startswith("RLIMIT_")
 )
@@ -324,6 +325,7 @@ def _mistakes(manifest: Manifest) -> Iterator[Mistake]:
     yield from mistakes(manifest)
     yield from _of_amounts(manifest)
     yield from _of_times(manifest)
+    yield from _of_stages(manifest)
     if manifest.health is not None:
         yield from _of_health(manifest.health, manifest)
 
@@ -395,6 +397,30 @@ def _of_times(manifest: Manifest) -> Iterator[Mistake]:
     for name, seconds in times.items():
         if not 0 <= seconds <= MAX_SECONDS:
             yield name, seconds, f"0 to {shown(MAX_SECONDS)} seconds"
+
+
+def _of_stages(manifest: Manifest) -> Iterator[Mistake]:
+    """What cannot work of the commands before and after the workload."""
+    stages: dict[str, Sequence[Init | AfterStop]] = {"init": manifest.init, "after_stop": manifest.after_stop}
+    for name, steps in stages.items():
+        if steps and manifest.runtime == "container":
+            yield name, f"{len(steps)}", "nothing: only the runtimes 'process' and 'systemd' have it"
+        if len(steps) > MOST_STEPS:
+            yield name, f"{len(steps)} commands", f"at most {MOST_STEPS}"
+        for at, step in enumerate(steps):
+            if not step.command or not step.command[0]:
+                yield f"{name}[{at}].command", step.command, "at least the program to run"
+    for at, init in enumerate(manifest.init):
+        if not 0 < init.timeout <= LONGEST_INIT:
+            yield f"init[{at}].timeout", init.timeout, f"more than 0 and at most {LONGEST_INIT:g} seconds"
+        if not 0 <= init.retries <= MOST_RETRIES:
+            yield f"init[{at}].retries", init.retries, f"0 to {MOST_RETRIES}"
+    for at, after in enumerate(manifest.after_stop):
+        if not 0 < after.timeout <= LONGEST_AFTER:
+            found = after.timeout
+            yield f"after_stop[{at}].timeout", found, f"more than 0 and at most {LONGEST_AFTER:g} seconds"
+    if manifest.lingers > LONGEST_AFTER:
+        yield "after_stop", f"{manifest.lingers:g} s in all", f"at most {LONGEST_AFTER:g} s in all"
 
 
 def _of_health(health: HealthCheck, manifest: Manifest) -> Iterator[Mistake]:

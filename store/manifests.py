@@ -101,6 +101,23 @@ class Stop(msgspec.Struct, frozen=True, omit_defaults=True):
         return leave + self.grace
 
 
+class Init(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A command that must succeed before the workload begins (R43). It runs as the workload would, for at
+    most ``timeout`` seconds, and after a failure so many ``retries`` more times.
+    """
+
+    command: list[str]
+    timeout: Seconds = 300.0
+    retries: int = 0
+
+
+class AfterStop(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A command that runs once after the workload ended, for at most ``timeout`` seconds (R43)."""
+
+    command: list[str]
+    timeout: Seconds = 10.0
+
+
 class Logs(msgspec.Struct, frozen=True, omit_defaults=True):
     """Log files of one instance: at most ``max_bytes`` each, and ``keep`` old ones.
 
@@ -237,6 +254,13 @@ class Manifest(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     sources: list[Reference] = []
     secret_env: dict[str, str] = {}
     sealed: dict[str, Sealed] = {}
+    init: list[Init] = []
+    after_stop: list[AfterStop] = []
+
+    @property
+    def lingers(self) -> float:
+        """Seconds for which what follows the workload's end may take at most."""
+        return sum(each.timeout for each in self.after_stop)
 
 
 PORT_RESOURCE = "port/"

@@ -107,7 +107,7 @@ def serve(spec: dict[str, Any], pid: int, wake: int) -> int | None:
         ready = [fd for fd, _ in poll.poll(LOOK_MILLISECONDS)]
         if wake in ready:
             os.read(wake, shim.CHUNK)
-        if (code := shim.reap(pid)) is not None:
+        if (code := group.reap(pid)) is not None:
             return code
         if 0 in ready:
             numbers = os.read(0, shim.CHUNK)
@@ -134,16 +134,16 @@ def end(pid: int, own: str, code: int | None) -> int:
         give_up = time.monotonic() + HANGUP_SECONDS
         while code is None and time.monotonic() < give_up:
             time.sleep(PAUSE)
-            code = shim.reap(pid)
+            code = group.reap(pid)
     while True:
         shim.forward(pid, signal.SIGKILL)
         if own:
             group.kill(own)
-        shim.kill_children()
+        group.kill_children()
         try:
             while (ended := os.waitpid(-1, os.WNOHANG))[0]:
                 if ended[0] == pid and code is None:
-                    code = shim.exit_code(ended[1])
+                    code = group.exit_code(ended[1])
         except ChildProcessError:
             break
         time.sleep(PAUSE)
@@ -224,7 +224,7 @@ def main() -> int:
     if "mark" in spec:
         return guard(spec["inside"], spec["mark"])
     become.close_others({0, 1, 2, *spec["stdio"]})
-    shim.become_subreaper()
+    group.adopt()
     try:
         own = spec["enter"] = enter(spec)
     except OSError as error:

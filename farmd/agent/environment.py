@@ -11,6 +11,7 @@ import pwd
 import resource
 import signal
 from collections.abc import Mapping
+from typing import Any
 
 from farmd.agent.errors import StartFailed
 from farmd.agent.users import Account
@@ -76,6 +77,18 @@ def limits(manifest: Manifest) -> list[tuple[str, int, int]]:
             )
         found.append((name, int(kind), resource.RLIM_INFINITY if value == -1 else value))
     return found
+
+
+def stages(manifest: Manifest, env: Mapping[str, str]) -> dict[str, list[dict[str, Any]]]:
+    """The commands before and after the workload as its shim runs them; ``env`` are their variables."""
+
+    def step(command: list[str], timeout: float) -> dict[str, Any]:
+        return {"argv": variables.words(command, env), "timeout": timeout}
+
+    return {
+        "init": [{**step(each.command, each.timeout), "retries": each.retries} for each in manifest.init],
+        "after_stop": [step(each.command, each.timeout) for each in manifest.after_stop],
+    }
 
 
 def stop_signal(manifest: Manifest) -> signal.Signals:

@@ -16,7 +16,7 @@ import structlog
 
 from farmd.agent.disk import Disk, DiskSilent
 from farmd.agent.errors import StateUnsaved
-from farmd.agent.shim import trouble
+from farmd.agent.log_files import trouble
 
 log = structlog.get_logger()
 

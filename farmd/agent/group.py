@@ -1,4 +1,5 @@
-"""The control group (version 2) of one process of a pod: made, entered, ended and removed.
+"""The control group (version 2) of one process of a pod: made, entered, ended and removed; and the children
+of the process that runs this.
 
 Shims run this file, too: it imports nothing of the project, and as little of the standard library as
 possible.
@@ -161,3 +162,57 @@ def join(spec: dict[str, Any]) -> None:
     except OSError:
         if spec["limited"]:
             raise
+
+
+PR_SET_CHILD_SUBREAPER = 36
+
+
+def adopt(yes: int = 1) -> None:
+    """Be the parent of all orphans of this process's children, so that none of them is out of reach."""
+    try:
+        import ctypes
+
+        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, yes, 0, 0, 0)
+    except (ImportError, OSError, AttributeError):
+        pass
+
+
+def kill_children() -> None:
+    """Kill this process's children, also the orphans that it adopted."""
+    try:
+        with open(f"/proc/self/task/{os.getpid()}/children", encoding="ascii") as file:
+            for pid in file.read().split():
+                os.kill(int(pid), signal.SIGKILL)
+    except OSError:
+        pass
+
+
+def end_children() -> None:
+    """Kill and reap this process's children, until there are none; after 1 s the rest is left."""
+    for _ in range(100):
+        try:
+            if os.waitpid(-1, os.WNOHANG)[0]:
+                continue
+        except ChildProcessError:
+            return
+        kill_children()
+        time.sleep(_PAUSE)
+
+
+def exit_code(status: int) -> int:
+    """Exit code, or minus the signal."""
+    return -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+
+
+def reap(main: int) -> int | None:
+    """Reap all ended children; the exit code of this one if it is among them, else None."""
+    code = None
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return code
+        if pid == 0:
+            return code
+        if pid == main:
+            code = exit_code(status)

@@ -21,12 +21,13 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from farmd.agent import become, lease, shim
+    from farmd.agent import become, lease, log_files, shim
 else:
     # Last, so that nothing here stands in for a part of the standard library.
     sys.path.append(os.path.dirname(os.path.abspath(__file__)))
     import become
     import lease
+    import log_files
     import shim
 
     sys.path.pop()
@@ -76,7 +77,7 @@ def mark(directory: str, start: str) -> None:
     line = f'\n{{"start":"{start}","at":{time.time()!r},"code":-9,"cut_off":true}}\n'
     fd = os.open(directory + "/" + shim.EXITS, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     try:
-        shim.write_all(fd, line.encode())
+        log_files.write_all(fd, line.encode())
     finally:
         os.close(fd)
 

@@ -15,8 +15,10 @@ from dataclasses import dataclass
 import msgspec
 import structlog
 
+from farmd.agent.disk import DiskSilent
 from farmd.agent.environment import stop_signal
 from farmd.agent.errors import AgentError, StartFailed, StateUnsaved
+from farmd.agent.exits import Stages
 from farmd.agent.leaving import Leaves
 from farmd.agent.logs import Gone
 from farmd.agent.model import LOST, Identity
@@ -27,6 +29,7 @@ from farmd.agent.runtimes.runtime import Busy, Ended, Launch, Runtime, Runtimes
 from farmd.agent.secrets import NOTHING, Opened
 from farmd.agent.state import StateDirectory
 from farmd.agent.watcher import HealthWatcher
+from store.manifests import Manifest
 from store.ports import Clock, Ids, Recorder
 from store.reality import Exit
 
@@ -158,7 +161,8 @@ class Lifecycle:
                 pod.change(acted=0)
             self.pods.save(pod)
         pod.manifest = self.health.manifest(pod)
-        self.health.begin(pod)
+        pod.stages = self._stages(pod, pod.manifest)
+        (self.health.begin if pod.runs else self.health.wait)(pod)
         if pod.manifest is not None and pod.record.leaving == identity.start:
             if pod.record.left:
                 pod.leave = Leave()  # it has got its signal
@@ -168,6 +172,30 @@ class Lifecycle:
         pod.old_user = runtime.old_user(identity, pod.manifest) if pod.manifest is not None else ""
         pod.unwatch = runtime.watch(identity, self.wake)
         self.wake()
+
+    def observe(self, pod: Pod) -> bool:
+        """Learn how far the start of a pod is; whether that may change before its end (R43)."""
+        before = pod.stages
+        if before is None:
+            return False
+        pod.stages = self._stages(pod, pod.manifest) or before
+        if pod.stages.stage != before.stage:
+            log.info("pod.stage", instance=pod.instance, stage=pod.stages.stage)
+            (self.health.begin if pod.runs else self.health.wait)(pod)
+        return True
+
+    def _stages(self, pod: Pod, manifest: Manifest | None) -> Stages | None:
+        """What the shim told of the stages of its start; None where that has none."""
+        start = pod.record.start
+        if manifest is None or not (manifest.init or manifest.after_stop):
+            return None
+        try:
+            found = self.state.stages(pod.instance)
+        except DiskSilent:
+            found = None  # the process goes on all the same
+        if found is not None and found.start == start:
+            return found
+        return pod.stages or Stages(start, "init" if manifest.init else "running")
 
     def adopted(self, pod: Pod, identity: Identity) -> None:
         """Attach a process of an earlier agent, and clear the reason of an earlier failure."""
@@ -259,13 +287,18 @@ class Lifecycle:
             pod.change(start="")
             self.pods.save(pod)
             return
-        why = ended.why or describe(ended.exit, pod.record.started)
+        manifest = pod.manifest or self.health.manifest(pod)
+        pod.stages = self._stages(pod, manifest)
+        before, after = pod.stages.told(manifest) if pod.stages is not None else ("", "")
+        why = before or ended.why or describe(ended.exit, pod.began)
+        if after:
+            log.warning("pod.after_stop_failed", instance=pod.instance, reason=after)
         self._count("exited")
         asked = pod.asked_to_end
         log.info("pod.exited", instance=pod.instance, code=ended.exit.code, asked=asked, reason=why)
         if ended.cut_off:
             why = CUT_OFF
-        pod.ended(ended.exit, why=why, mono=self.clock.mono(), cut_off=ended.cut_off)
+        pod.ended(ended.exit, why=why, note=after, mono=self.clock.mono(), cut_off=ended.cut_off)
         self.pods.save(pod)
 
     async def forget(self, pod: Pod) -> None:

@@ -19,7 +19,7 @@ from typing import BinaryIO, NamedTuple
 import structlog
 
 from farmd.agent.errors import StateUnsaved
-from farmd.agent.shim import LOG, MARKS, trouble
+from farmd.agent.log_files import LOG, MARKS, trouble
 from farmd.agent.state import StateDirectory
 from store.keys import valid_instance
 from store.ports import Clock

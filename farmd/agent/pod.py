@@ -11,11 +11,12 @@ import msgspec
 import structlog
 
 from farmd.agent.errors import AgentError
+from farmd.agent.exits import Stages
 from farmd.agent.health import Damper, Spell
+from farmd.agent.log_files import trouble
 from farmd.agent.model import EXITS_KEPT, Identity, Record
 from farmd.agent.plan import TELL_SECONDS, TOLD_SECONDS, Situation, backoff, ends_for_good, failures_after
 from farmd.agent.runtimes.runtime import Runtimes
-from farmd.agent.shim import trouble
 from store.manifests import Manifest, Restart
 from store.ports import Clock
 from store.reality import Exit, Health, Phase, Reality, ending
@@ -26,6 +27,8 @@ from store.reality import Exit, Health, Phase, Reality, ending
 # stays.
 
 log = structlog.get_logger()
+
+AFTER = ("after_stop", "over")
 
 
 @dataclass(slots=True, eq=False)
@@ -109,7 +112,8 @@ class Pod:
     ``unsaved`` says why the pod's state is not on disk; empty if it is. ``doubt`` says why its runtime cannot
     tell now what runs, so that the pod is left as it is. ``cut_off_at``: when its lease was over last, as far
     as this agent knows; monotonic, and -inf once an answer that was asked for later was obeyed.
-    ``failing_from``: since when its process fails its check without a pass; monotonic.
+    ``failing_from``: since when its process fails its check without a pass; monotonic. ``stages``: how far
+    its start is, where that has stages (R43).
     """
 
     record: Record
@@ -139,6 +143,7 @@ class Pod:
     checking: asyncio.Task[None] | None = None
     unwatch: Callable[[], None] | None = None
     old_user: str = ""
+    stages: Stages | None = None
 
     @property
     def instance(self) -> str:
@@ -154,6 +159,26 @@ class Pod:
     def awaits_start(self) -> bool:
         """Whether a signature permits its first start, which was not yet: it may be withdrawn until then."""
         return self.record.start_by > 0 and not self.record.has_started(self.record.manifest)
+
+    @property
+    def runs(self) -> bool:
+        """Whether the workload itself runs, not what comes before or after it."""
+        return self.stages is None or self.stages.stage == "running"
+
+    @property
+    def began(self) -> float:
+        """When the workload itself began, in seconds since the epoch; until then when its start did."""
+        return (self.stages.begun if self.stages is not None else 0.0) or self.record.started
+
+    @property
+    def lingers(self) -> float:
+        """Seconds for which what follows its workload may take."""
+        return self.manifest.lingers if self.manifest is not None else 0.0
+
+    @property
+    def _is_over(self) -> bool:
+        """Whether the workload has ended, and what follows it has not."""
+        return self.identity is not None and self.stages is not None and self.stages.stage in AFTER
 
     def change(self, **fields: object) -> None:
         """Replace fields of the record in memory; saving is the caller's."""
@@ -196,7 +221,7 @@ class Pod:
             told_at=self.told_at,
             hold=self.record.hold,
             held=self.record.held,
-            busy=self.busy,
+            busy=self.busy or self._is_over,
             not_before=self.not_before,
             leaves=self.leaves,
             leaving=self.leave is not None,
@@ -278,10 +303,15 @@ class Pod:
             health=self.damper.published if alive else self._health_when_down(),
             reason=self._reason(),
             refused=self._refused(),
-            preparing=preparation.doing if (preparation := self._preparation()) is not None else "",
+            preparing=self._doing(),
             old_user=self.old_user if alive else "",
             leaves_until=self._leaves_until() if alive else 0.0,
         )
+
+    def _doing(self) -> str:
+        doing = self.stages.doing(self.manifest) if self.stages is not None else ""
+        preparation = self._preparation()
+        return doing or (preparation.doing if preparation is not None else "")
 
     def _health_when_down(self) -> Health:
         if self._done() and self.record.exits:
@@ -298,7 +328,8 @@ class Pod:
 
     def _phase(self, now: float) -> Phase:
         if self.identity is not None:
-            return "stopping" if self.asked_to_end else "running"
+            ends = self.asked_to_end or self._is_over
+            return "stopping" if ends else "running" if self.runs else "starting"
         if self._done():
             return "done"
         if self.record.wanted and self.record.hold and self.record.held:
@@ -322,8 +353,8 @@ class Pod:
             return "; ".join(part for part in parts if part)
         return f"cannot act on intent {self._refused()}: {problem}" if self.record.acted else problem
 
-    def ended(self, end: Exit, *, why: str, mono: float, cut_off: bool = False) -> None:
-        """Count an end of the process, and set when the next start may be.
+    def ended(self, end: Exit, *, why: str, note: str = "", mono: float, cut_off: bool = False) -> None:
+        """Count an end of the process, and set when the next start may be. ``note`` is told with any reason.
 
         An end for another start is no failure, also if the agent that sent the signal is gone. Nor is one
         for want of contact (``cut_off``). An end because of the check is one, whatever the exit code.
@@ -337,7 +368,8 @@ class Pod:
         if ails:
             end = msgspec.structs.replace(end, unhealthy=True)
         # How long one that ails was well counted when that began.
-        ran = 0.0 if ails else end.at - self.record.started
+        begun = self.stages is None or self.stages.begun > 0
+        ran = end.at - self.began if begun and not ails else 0.0
         since = self.record.failing_since if ails else end.at
         failures = 0 if asked or done else failures_after(restart, self.record.failures, ran)
         pause = backoff(restart, failures)
@@ -348,7 +380,9 @@ class Pod:
             failures=failures,
             failing_since=_failing_since(self.record, failures, since),
             not_before=end.at + pause if pause else 0.0,
-            reason=why if cut_off or not (asked or ails) else self.record.reason,
+            reason="; ".join(
+                part for part in (why if cut_off or not (asked or ails) else self.record.reason, note) if part
+            ),
         )
         self.not_before = mono + pause
         if cut_off:
@@ -356,7 +390,7 @@ class Pod:
         self.told_at = mono + TELL_SECONDS if done else -math.inf
         if self.leave is not None:
             self.leave.cancel()
-        self.identity = self.manifest = self.stopping = self.killed = self.leave = None
+        self.identity = self.manifest = self.stopping = self.killed = self.leave = self.stages = None
 
     def ails(self, why: str) -> None:
         """Note that its process is to end because of its check. A run of ``restart.reset`` seconds in health

@@ -1,19 +1,18 @@
 """The parent process of one workload: it outlives the agent, so that logs and exits are kept (R26, R27).
 
 The shim runs alone (``python -I -S shim.py <instance directory>``). It imports of the project only
-``become.py``, ``group.py`` and ``lease.py`` beside it, and as little of the standard library as possible,
-because every workload has a shim; for the same reason it is one long file. It reads its start, marshalled,
-from stdin and writes one line with the outcome to stdout. The identity is on disk before the workload's first
-instruction, and the shim holds the lock of the instance until both have ended, so there is never a second
-process of an instance.
+what lies beside it (``become.py``, ``group.py``, ``lease.py``, ``log_files.py``, and ``stages.py`` where
+something runs before or after the workload), and as little of the standard library as possible, because every
+workload has a shim. It reads its start, marshalled, from stdin and writes one line with the outcome to
+stdout. The identity is on disk before the workload's first instruction, and the shim holds the lock of the
+instance until both have ended, so there is never a second process of an instance.
 """
 
 # pathlib would cost more memory than the rest of this file:
-# ruff: noqa: PTH100, PTH104, PTH116, PTH108, PTH110, PTH120, PTH123
+# ruff: noqa: PTH100, PTH104, PTH108, PTH120, PTH123
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import marshal
 import os
@@ -25,15 +24,17 @@ from _thread import start_new_thread
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import signal
+    from collections.abc import Callable
     from typing import Any
 
-    from farmd.agent import become, group, lease
+    from farmd.agent import become, group, lease, log_files
 else:
     # Last, so that nothing here stands in for a part of the standard library.
     sys.path.append(os.path.dirname(os.path.abspath(__file__)))
     import become
     import group
     import lease
+    import log_files
 
     sys.path.pop()
     try:
@@ -44,168 +45,8 @@ else:
 LOCK = "process.lock"
 IDENTITY = "process.json"
 EXITS = "exits.jsonl"
-LOG = "current.log"
-MARKS = "current.marks"
-MARKS_BYTES = 32768
-"""For each so many bytes of marks there is one second more between two of them."""
 CHUNK = 65536
-BLANK_LINE = b"\n" + b" " * 126 + b"\n"
-PR_SET_CHILD_SUBREAPER = 36
-
-
-class Log:
-    """Appends to ``current.log`` and renames it to ``current.log.1``, ``.2``, … when it is full.
-
-    If the disk fails, lines are lost and a later line says so; the workload is never blocked or ended.
-    Beside each file, a file of marks says, once a second at most, at which time and in which start its output
-    was written. Without room for marks, only these times are lost. Its first line, ``@N``, says how many
-    bytes the files before it had, so that a reader knows how much was rotated away before it came.
-    """
-
-    def __init__(self, directory: str, max_bytes: int, keep: int, start: str = "") -> None:
-        self.path = directory + "/" + LOG
-        self.marks = directory + "/" + MARKS
-        self.start = start
-        self.marked = 0.0
-        self.marks_size = 0
-        self.max_bytes = max_bytes
-        self.keep = keep
-        self.fd = -1
-        self.size = 0
-        self.before = -1
-        self.lost = 0
-        self.why = ""
-
-    def write(self, data: bytes) -> None:
-        """Append; output that needs several files is split at line ends if possible."""
-        if self.fd >= 0 and os.fstat(self.fd).st_nlink == 0:
-            self.close()  # somebody removed the file: its output could not be read any more
-        while data:
-            if self.fd < 0 and not self._open():
-                self.lost += len(data)
-                return
-            room = self.max_bytes - self.size
-            if len(data) <= room:
-                part = len(data)
-            else:
-                part = data.rfind(b"\n", 0, max(room, 0)) + 1
-                if part == 0 and self.size == 0:
-                    part = self.max_bytes
-            if part == 0:
-                self._rotate()
-                continue
-            self.mark()
-            try:
-                written = os.write(self.fd, data[:part])
-            except OSError as error:
-                self._lose(error)
-                self.lost += len(data)
-                return
-            self.size += written
-            data = data[written:]
-
-    def begin(self) -> None:
-        """Mark where the start begins, so that it is known even if it writes nothing."""
-        if self._open():
-            self.mark()
-
-    def mark(self) -> None:
-        """Mark that what comes now is written now."""
-        now = time.time()
-        # The more marks there are, the rarer they are: a log that grows by bytes must not have larger marks.
-        if abs(now - self.marked) < max(1.0, self.marks_size / MARKS_BYTES):
-            return
-        self.marked = now
-        try:
-            line = f"{self.size} {now:.3f} {self.start}\n".encode()
-            fd = os.open(self.marks, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-            try:
-                write_all(fd, line)
-                self.marks_size = os.fstat(fd).st_size
-            finally:
-                os.close(fd)
-        except OSError:
-            pass
-
-    def _open(self) -> bool:
-        try:
-            self.fd = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-            former, self.size = self.size, os.fstat(self.fd).st_size
-            if self.before < 0:
-                self.before = self._written_before(".1" if self.size == 0 else "")
-            elif self.size == 0:
-                self.before += former
-            if self.size == 0:
-                self._begin_marks()
-            if self.lost:
-                note = f"\nfarmd: {self.lost} bytes of output were lost here: {self.why}\n"
-                self.size += os.write(self.fd, note.encode())
-                self.lost = 0
-        except OSError as error:
-            self._lose(error)
-        return self.fd >= 0
-
-    def _begin_marks(self) -> None:
-        self.marked = 0.0
-        self.marks_size = 0
-        try:
-            fd = os.open(self.marks, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-            try:
-                write_all(fd, f"@{self.before}\n".encode())
-            finally:
-                os.close(fd)
-        except OSError:
-            pass
-
-    def _written_before(self, number: str) -> int:
-        """How many bytes were written before the present file, as its marks say, or those of the last one."""
-        try:
-            with open(self.marks + number, "rb") as file:
-                found = int(file.readline(32).strip(b"@\n"))
-            return found + os.stat(self.path + number).st_size if number else found
-        except (OSError, ValueError):
-            return 0
-
-    def _lose(self, error: OSError) -> None:
-        self.why = trouble(error)
-        self.close()
-
-    def close(self) -> None:
-        """Let go of the file; the next output opens it again."""
-        if self.fd >= 0:
-            os.close(self.fd)
-        self.fd = -1
-
-    def _rotate(self) -> None:
-        self.close()
-        try:
-            if self.keep == 0:
-                os.unlink(self.path)
-            for number in range(self.keep, 0, -1):
-                for path in (self.marks, self.path):
-                    older = path + "." + str(number)
-                    newer = path + ("." + str(number - 1) if number > 1 else "")
-                    if os.path.exists(newer):
-                        os.rename(newer, older)
-        except OSError:
-            # Without the right to rename, truncating is the only way to stay within the limit.
-            try:
-                os.truncate(self.path, 0)
-            except OSError:
-                pass
-
-
-def trouble(error: OSError) -> str:
-    """What is wrong with the disk, in words for people."""
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return "disk full"
-    return error.strerror or str(error)
-
-
-def write_all(fd: int, data: bytes) -> None:
-    """Write all data; one write may take only a part of it."""
-    while data:
-        data = data[os.write(fd, data) :]
+BLANK_LINE = b"\n" + b" " * 190 + b"\n"
 
 
 def ticks(pid: int) -> int:
@@ -256,7 +97,7 @@ def write_identity(directory: str, spec: dict[str, Any], pid: int) -> None:
     path = directory + "/" + IDENTITY
     fd = os.open(path + ".new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     try:
-        write_all(fd, text.encode())
+        log_files.write_all(fd, text.encode())
     finally:
         os.close(fd)
     os.rename(path + ".new", path)
@@ -266,7 +107,7 @@ def reserve_exit(directory: str) -> int:
     """Open the record of exits at a reserved blank line, so that a full disk cannot prevent the record."""
     fd = os.open(directory + "/" + EXITS, os.O_WRONLY | os.O_CREAT, 0o600)
     end = os.lseek(fd, 0, os.SEEK_END)
-    write_all(fd, BLANK_LINE)
+    log_files.write_all(fd, BLANK_LINE)
     os.lseek(fd, end + 1, os.SEEK_SET)
     return fd
 
@@ -279,19 +120,11 @@ def record_exit(fd: int, spec: dict[str, Any], code: int, *, cut_off: bool, oom:
     why = f',"memory":{spec["memory"]}' if code and oom else ""
     why += ',"cut_off":true' if cut_off else ""
     try:
-        write_all(fd, f'{{"start":"{spec["start"]}","at":{time.time()!r},"code":{code}{why}}}'.encode())
+        log_files.write_all(
+            fd, f'{{"start":"{spec["start"]}","at":{time.time()!r},"code":{code}{why}}}'.encode()
+        )
         os.fsync(fd)
     except OSError:
-        pass
-
-
-def become_subreaper() -> None:
-    """Adopt orphans of the workload, so that none of them outlives the start."""
-    try:
-        import ctypes
-
-        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    except (ImportError, OSError, AttributeError):
         pass
 
 
@@ -306,18 +139,25 @@ def workload(spec: dict[str, Any], output: int, go: int, failed: int) -> None:
                 try:
                     group.join(spec)
                 except OSError as error:
-                    os.write(failed, f"limits: {spec['group']} cannot be entered: {trouble(error)}".encode())
+                    why = log_files.trouble(error)
+                    os.write(failed, f"limits: {spec['group']} cannot be entered: {why}".encode())
                     return
-            become.become(spec, failed)
+            if spec.get("init"):
+                load_stages().before(spec, failed)
+            if not spec.get("init") or os.read(go, 1) == b"g":
+                become.become(spec, failed)
     finally:
         os._exit(125)
 
 
-def forget_environment(spec: dict[str, Any]) -> None:
-    """Let go of the workload's secrets, and leave no core dump: its memory may still have them."""
+def forget_environment(spec: dict[str, Any], *, kept: bool) -> None:
+    """Let go of the workload's secrets unless they are needed later, and leave no core dump: its memory may
+    still have them.
+    """
     import resource
 
-    del spec["env"]
+    if not kept:
+        del spec["env"]
     try:
         # 1 also keeps a program that core_pattern names from getting one; 0 does not.
         resource.setrlimit(resource.RLIMIT_CORE, (1, 1))
@@ -325,60 +165,70 @@ def forget_environment(spec: dict[str, Any]) -> None:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
-def exit_code(status: int) -> int:
-    """Exit code, or minus the signal."""
-    return -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+class Watch:
+    """Passes the output of processes on and reaps what ended, by turns; ``wake`` is readable at each end."""
 
+    def __init__(self, wake: int) -> None:
+        self._wake = wake
+        self._poll = select.poll()
+        self._poll.register(wake, select.POLLIN)
+        self._sinks: dict[int, Callable[[bytes], None]] = {}
+        self._pids: set[int] = set()
+        self.codes: dict[int, int] = {}
+        """How those that were added ended: the exit codes, or minus the signals."""
 
-def reap(main: int) -> int | None:
-    """Reap all ended children; the workload's exit code if it is among them, else None."""
-    code = None
-    while True:
-        try:
-            pid, status = os.waitpid(-1, os.WNOHANG)
-        except ChildProcessError:
-            return code
-        if pid == 0:
-            return code
-        if pid == main:
-            code = exit_code(status)
+    def add(self, pid: int, source: int, sink: Callable[[bytes], None]) -> None:
+        """Watch a child, and pass its output on."""
+        self._pids.add(pid)
+        self.follow(source, sink)
 
+    def follow(self, source: int, sink: Callable[[bytes], None]) -> None:
+        """Pass on what comes from ``source``; an empty part is its end."""
+        self._sinks[source] = sink
+        self._poll.register(source, select.POLLIN)
 
-def serve(main: int, source: int, wake: int, log: Log) -> int:
-    """Copy output to the log until the workload ends; its exit code."""
-    poll = select.poll()
-    poll.register(source, select.POLLIN)
-    poll.register(wake, select.POLLIN)
-    code = reap(main)
-    while code is None:
-        for fd, _ in poll.poll():
-            if fd == wake:
-                os.read(wake, CHUNK)
-                code = reap(main)
+    def wait(self, pid: int) -> int:
+        """Wait until a child ended; how it did."""
+        self.reap()
+        while pid not in self.codes:
+            self.turn()
+        return self.codes[pid]
+
+    def turn(self, seconds: float = -1) -> bool:
+        """Wait until something is due, at most for so many seconds, and do it; whether there was any."""
+        due = self._poll.poll(seconds * 1000)
+        for fd, _ in due:
+            if fd == self._wake:
+                os.read(fd, CHUNK)
+                self.reap()
             else:
-                data = os.read(source, CHUNK)
-                if data:
-                    log.write(data)
-                else:
-                    poll.unregister(source)
-    return code
+                part = os.read(fd, CHUNK)
+                if not part:
+                    self._poll.unregister(fd)
+                self._sinks[fd](part)
+        return bool(due)
+
+    def reap(self) -> None:
+        """Reap all ended children, adopted ones too."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            if pid in self._pids:
+                self.codes[pid] = group.exit_code(status)
 
 
-def sweep(main: int, source: int, log: Log, own: str) -> None:
+def sweep(main: int, source: int, log: log_files.Log, own: str) -> None:
     """Kill the workload's remaining processes (its group, its control group, adopted orphans), and log their
     last output.
     """
     forward(main, signal.SIGKILL)
     if own:
         group.kill(own)
-    for _ in range(100):
-        try:
-            if os.waitpid(-1, os.WNOHANG)[0]:
-                continue
-        except ChildProcessError:
-            break
-        kill_children()
-        time.sleep(0.01)
+    group.end_children()
     os.set_blocking(source, False)
     try:
         data = os.read(source, CHUNK)
@@ -386,16 +236,6 @@ def sweep(main: int, source: int, log: Log, own: str) -> None:
             log.write(data)
             data = os.read(source, CHUNK)
     except BlockingIOError:
-        pass
-
-
-def kill_children() -> None:
-    """Kill the workload, and the orphans that this shim adopted."""
-    try:
-        with open(f"/proc/self/task/{os.getpid()}/children", encoding="ascii") as file:
-            for pid in file.read().split():
-                os.kill(int(pid), signal.SIGKILL)
-    except OSError:
         pass
 
 
@@ -415,7 +255,7 @@ def hold_lease(spec: dict[str, Any], main: int, ended: list[str]) -> None:
         stop()
         if "reaped" not in ended:
             forward(main, signal.SIGKILL)
-            kill_children()
+        group.kill_children()
 
     start_new_thread(lease.hold, (stop_after, grace, stop, kill))
 
@@ -448,7 +288,7 @@ def main(directory: str) -> int:
         tell(status, "busy")
         return 1
     except OSError as error:
-        tell(status, f"failed {trouble(error)}: the process cannot be recorded in {directory}")
+        tell(status, f"failed {log_files.trouble(error)}: the process cannot be recorded in {directory}")
         return 1
     own = spec.get("group", "")
     if own and (refused := group.create(own, spec["values"])):
@@ -456,7 +296,7 @@ def main(directory: str) -> int:
             tell(status, "failed " + refused)
             return 1
         own = spec["group"] = ""
-    become_subreaper()
+    group.adopt()
     wake, wake_write = os.pipe()
     os.set_blocking(wake_write, False)
     signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
@@ -473,26 +313,21 @@ def main(directory: str) -> int:
     for fd in (output, go, failed_write):
         os.close(fd)
     if spec.get("secret"):
-        forget_environment(spec)
+        forget_environment(spec, kept=bool(spec.get("after_stop")))
     # A signal to the shim is meant for the workload.
     signal.signal(signal.SIGTERM, lambda *_: forward(pid, spec["stop_signal"]))
     try:
         write_identity(directory, spec, pid)
     except OSError as error:
-        tell(status, f"failed {trouble(error)}: the process cannot be recorded in {directory}")
+        tell(status, f"failed {log_files.trouble(error)}: the process cannot be recorded in {directory}")
         os.close(go_write)  # without the byte the workload never begins
         os.waitpid(pid, 0)
         return 1
     ended: list[str] = []
     if spec.get("lease"):
         hold_lease(spec, pid, ended)
-    try:
-        os.write(go_write, b"g")
-    except BrokenPipeError:
-        pass  # it was killed before it began, as by its lease; its exit tells
-    os.close(go_write)
-    problem = read_all(failed)
-    os.close(failed)
+    send(go_write)
+    problem = b"" if spec.get("init") else read_all(failed)
     if problem:
         os.waitpid(pid, 0)
         if own:
@@ -502,17 +337,43 @@ def main(directory: str) -> int:
         return 1
     os.dup2(null, 2)
     os.close(null)
-    log = Log(spec["logs"], spec["max_bytes"], spec["keep"], spec["start"])
+    log = log_files.Log(spec["logs"], spec["max_bytes"], spec["keep"], spec["start"])
     log.begin()
+    watch = Watch(wake)
+    told = None
+    if spec.get("init") or spec.get("after_stop"):
+        told = load_stages().Stages(directory, spec, watch, log)
     tell(status, "ok")
-    code = serve(pid, source, wake, log)
+    if told is None:
+        watch.add(pid, source, log.write)
+        code = watch.wait(pid)
+    else:
+        code = told.run(pid, source, failed, lambda: send(go_write))
     ended.append("reaped")
     sweep(pid, source, log, own)
     oom = bool(spec.get("memory")) and group.out_of_memory(own)
     record_exit(exits, spec, code, cut_off=ended[0] == "cut off", oom=oom)
+    if told is not None and ended[0] != "cut off":
+        told.after(own)
     if own:
         group.end(own)
     return code if code >= 0 else 128 - code
+
+
+def load_stages() -> Any:
+    """What only starts need that have more than their workload."""
+    sys.path.append(os.path.dirname(os.path.abspath(__file__)))
+    found = __import__("stages")
+    sys.path.pop()
+    return found
+
+
+def send(go: int) -> None:
+    """Let the child go on. One that was killed before that, as by its lease, tells by its exit."""
+    try:
+        os.write(go, b"g")
+    except BrokenPipeError:
+        pass
 
 
 if __name__ == "__main__":

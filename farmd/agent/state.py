@@ -18,14 +18,14 @@ from pathlib import Path
 import msgspec
 import structlog
 
-from farmd.agent import shim
+from farmd.agent import exits, shim
 from farmd.agent.disk import SILENT, Disk, DiskSilent
 from farmd.agent.errors import NotRemoved, StateInvalid, StateLocked, StateUnsaved
 from farmd.agent.files import Files, refusal, require_room
 from farmd.agent.lease import now
+from farmd.agent.log_files import trouble
 from farmd.agent.model import Identity, Record, SavedHealth
 from farmd.agent.removal import Trash
-from farmd.agent.shim import trouble
 from store import codec
 from store.errors import InputInvalid, RecordInvalid
 from store.keys import valid_instance
@@ -207,7 +207,7 @@ class StateDirectory:
             try:
                 mine = self.disk.call(self._made_anew)
             except OSError as error:
-                log.warning("state.lock_lost", path=str(self.root), error=shim.trouble(error))
+                log.warning("state.lock_lost", path=str(self.root), error=trouble(error))
                 return
             os.close(self._lock)
             self._lock = mine
@@ -240,7 +240,7 @@ class StateDirectory:
         try:
             self.disk.call(lambda: require_room(self.root))
         except DiskSilent as error:
-            raise refusal(self.root, shim.trouble(error)) from error
+            raise refusal(self.root, trouble(error)) from error
 
     def require_answer(self) -> None:
         """Begin nothing that needs the disk while that is silent.
@@ -352,7 +352,7 @@ class StateDirectory:
         try:
             left = self.trash.empty()
         except OSError as error:
-            left = {"": shim.trouble(error)}
+            left = {"": trouble(error)}
         if left is None:
             return
         stays = {str(self.root / "trash" / name): why for name, why in left.items()}
@@ -440,7 +440,7 @@ class StateDirectory:
         try:
             self._files.drop(*self.disk.call(removed))
         except OSError as error:
-            log.warning("state.not_removed", path=str(self.manifests), error=shim.trouble(error))
+            log.warning("state.not_removed", path=str(self.manifests), error=trouble(error))
 
     def save_health(self, instance: str, saved: SavedHealth) -> None:
         """Write an instance's last published health, as soon as that is possible."""
@@ -458,8 +458,12 @@ class StateDirectory:
             raise
         except OSError as error:
             # The kernel's table of processes still tells of a workload that lives (``strays``).
-            log.warning("state.record_invalid", instance=instance, error=shim.trouble(error))
+            log.warning("state.record_invalid", instance=instance, error=trouble(error))
             return None
+
+    def stages(self, instance: str) -> exits.Stages | None:
+        """How far its last start is, as its shim told; None where nothing is told."""
+        return self.disk.call(lambda: exits.stages(self.directory(instance)))
 
     def hold_identity(self, identity: Identity) -> None:
         """Keep the record of a live process on disk: without it no agent could find the process again."""

@@ -22,13 +22,13 @@ from farmd.agent.disk import DiskSilent
 from farmd.agent.errors import AgentError, NotRemoved, StateUnsaved
 from farmd.agent.lifecycle import Lifecycle
 from farmd.agent.link import Contact
+from farmd.agent.log_files import trouble
 from farmd.agent.model import Identity, Record
 from farmd.agent.pod import Pod, Preparation
 from farmd.agent.pods import Pods
 from farmd.agent.ports import PortRange
 from farmd.agent.runtimes import process
 from farmd.agent.runtimes.runtime import Runtime, Runtimes
-from farmd.agent.shim import trouble
 from farmd.agent.state import StateDirectory
 from farmd.agent.watcher import HealthWatcher
 from farmd.observe.progress import Progress
@@ -134,7 +134,8 @@ class Supervisor:
         """Stop every workload, for an agent with ``stop_workloads_on_exit``; the longest grace in seconds."""
         self._halting = True
         self.wake.set()
-        return max((pod.situation(isolated=0.0, halting=True).grace for pod in self.pods), default=0.0)
+        lasts = (pod.situation(isolated=0.0, halting=True).grace + pod.lingers for pod in self.pods)
+        return max(lasts, default=0.0)
 
     def left(self) -> dict[str, str]:
         """Workloads that run, may run or are being started, by instance, with what is known of each."""
@@ -234,6 +235,7 @@ class Supervisor:
             elif pod.identity is None and not pod.busy and (pod.record.start or not pod.preparing):
                 # What only gets ready is settled right before its start: each time costs a read.
                 self._settle(pod)
+            changes = pod.identity is not None and self.lifecycle.observe(pod)
             situation = pod.situation(isolated=isolated, halting=self._halting)
             if plan.cut_off(situation):
                 pod.cut_off_at = now
@@ -244,7 +246,7 @@ class Supervisor:
             if pod.identity is None:
                 return until
             # Without pidfds on this kernel, check often whether the process ended.
-            often = now + LOOK_OFTEN if pod.unwatch is None else math.inf
+            often = now + LOOK_OFTEN if pod.unwatch is None or changes else math.inf
             return min(until, often, now + self.health.publish(pod, now))
         except DiskSilent as error:
             log.warning("pod.unreadable", instance=pod.instance, error=trouble(error))

@@ -148,9 +148,9 @@ class HealthWatcher:
         if saved is not None and saved.start == pod.record.start:
             pod.health = saved.health
         elif check is None and pod.manifest is not None:
-            pod.health = Health("passing", pod.record.started, "no health check: it runs")
+            pod.health = Health("passing", pod.began, "no health check: it runs")
         else:
-            pod.health = Health("unknown", pod.record.started, "not checked yet")
+            pod.health = Health("unknown", pod.began, "not checked yet")
         pod.spell, pod.failing_from = Spell(pod.health), math.inf
         if pod.health.state == "critical":
             pod.failing_from = self.clock.mono() - max(0.0, self.clock.now() - pod.health.since)
@@ -158,6 +158,13 @@ class HealthWatcher:
         self._save(pod)
         if check is not None and pod.manifest is not None:
             pod.checking = asyncio.create_task(self._guarded(pod, pod.manifest, check))
+
+    def wait(self, pod: Pod) -> None:
+        """Check nothing yet, or nothing more: the pod's workload does not run, but its start does."""
+        self.end(pod)
+        pod.health = Health("unknown", pod.record.started, "its workload does not run")
+        pod.spell, pod.failing_from = Spell(pod.health), math.inf
+        pod.damper.begin(pod.health)
 
     def end(self, pod: Pod) -> None:
         """Stop checking, because the process ended or the agent stops."""
@@ -209,7 +216,7 @@ class HealthWatcher:
         target = Target(pod.record.ports, partial(runtime.check, pod.identity, manifest), addresses)
         verdict = HealthRun(pod.health.state, pod.health.reason)
         # From here on the monotonic clock counts: setting the time must not change a verdict.
-        began = self.clock.mono() - max(0.0, self.clock.now() - pod.record.started)
+        began = self.clock.mono() - max(0.0, self.clock.now() - pod.began)
         while True:
             await self.clock.sleep(pause(check, verdict) * self.rng.uniform(0.5, 1.0))
             answer = await self.checker.check(check, target)

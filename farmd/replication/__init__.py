@@ -40,6 +40,8 @@ DECLARATION = KindOfWork(
         "secrets.1",
         "runtime.limits",
         "follow.1",
+        "init.1",
+        "after-stop.1",
     ),
     wiped="no_rcs_found",
     owns_pods=True,

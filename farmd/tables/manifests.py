@@ -9,7 +9,7 @@ from farmd.commands.mutation import Call
 from farmd.tables.model import pairs
 from store import manifests
 from store.errors import NotFound, RecordInvalid
-from store.manifests import HealthCheck, Manifest, Stop
+from store.manifests import AfterStop, HealthCheck, Init, Manifest, Stop
 from store.words import amount_text
 
 # What everybody who may read sees of a workload's inputs: names, since values may be secrets.
@@ -84,11 +84,14 @@ def facts(manifest: Manifest) -> list[tuple[str, str]]:
             f" starts over after a run of {restart.reset:g} s",
         ),
         ("Stop", _stop(manifest.stop)),
+        *(("After stop", _limited(each)) for each in manifest.after_stop),
         (
             "Resources",
             pairs({name: amount_text(amount) for name, amount in manifest.resources.items()}) or "none",
         ),
     ]
+    first = [("Init", _init(each)) for each in manifest.init]
+    told = [*told[:1], *first, *told[1:]]
     if manifest.container is not None:
         told.insert(0, ("Image", manifest.container.image))
     if restart.policy != "always":
@@ -117,6 +120,15 @@ def _stop(stop: Stop) -> str:
     command = f"{shlex.join(stop.command)}, at most {stop.command_timeout:g} s; " if stop.command else ""
     delay = f"out of the endpoints for {stop.delay:g} s, " if stop.delay else ""
     return f"{command}{delay}{stop.signal}, then KILL after {stop.grace:g} s"
+
+
+def _init(init: Init) -> str:
+    tries = f", {init.retries + 1} tries" if init.retries else ""
+    return f"{_limited(init)}{tries}"
+
+
+def _limited(step: Init | AfterStop) -> str:
+    return f"{shlex.join(step.command)}, at most {step.timeout:g} s"
 
 
 def _check(health: HealthCheck | None) -> str:

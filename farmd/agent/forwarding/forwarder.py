@@ -18,9 +18,9 @@ from farmd.agent.forwarding import senders
 from farmd.agent.forwarding.senders import Sender
 from farmd.agent.forwarding.stream import Origin, Stream
 from farmd.agent.lease import now
+from farmd.agent.log_files import trouble
 from farmd.agent.logs import LogLine
 from farmd.agent.pod import Pod
-from farmd.agent.shim import trouble
 from farmd.agent.state import StateDirectory
 from store.log_destinations import elsewhere, parsed
 from store.ports import Clock, Recorder

@@ -1,7 +1,7 @@
 """The output of one pod from the place up to which it was sent, across rotated files.
 
 A place is a number of bytes since the pod's folder was made. The first line of a file's marks says where the
-file begins (``shim.Log``), so a reader that comes late knows how much was rotated away.
+file begins (``log_files.Log``), so a reader that comes late knows how much was rotated away.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ import msgspec
 
 from farmd.agent import logs
 from farmd.agent.files import write_atomically
+from farmd.agent.log_files import LOG, MARKS
 from farmd.agent.logs import LogLine, Part
-from farmd.agent.shim import LOG, MARKS
 
 CHUNK = 256 * 1024
 HALF_LINE_SECONDS = 3.0

@@ -15,8 +15,8 @@ import structlog
 
 from farmd.agent.errors import StartFailed
 from farmd.agent.files import write_atomically
+from farmd.agent.log_files import Log
 from farmd.agent.runtimes.engine import Engine
-from farmd.agent.shim import Log
 from store.ports import Clock
 
 T = TypeVar("T")

@@ -164,7 +164,7 @@ class Processes(Attending):
             if known is None:
                 log.warning("pod.record_lost", instance=stray.instance, pid=stray.pid)
                 found[stray.instance] = stray
-            elif known.pid != stray.pid:
+            elif known.shim != stray.shim:  # the same one also runs what follows its workload
                 log.error("pod.second_process", instance=stray.instance, pid=stray.pid)
                 self.kill_leftovers(stray)
         self._lost = found

@@ -256,6 +256,7 @@ class Shims:
             # Secrets are added later: a command can be read by everybody on the node.
             "argv": store_variables.words([*manifest.command, *manifest.args], common["env"]),
             "env": common["env"] | launch.secrets.variables,
+            **environment.stages(manifest, common["env"]),
             "secret": bool(launch.secrets.variables),
             "limits": limits(manifest),
             "default_signals": [int(number) for number in default],
@@ -396,13 +397,12 @@ class Shims:
         if recorded is None and (identity is None or identity.start != start):
             return None  # the agent died between saving the record and the start
         told = self.reap(identity) if identity is not None else None
+        if identity is not None and (left := self._state.stages(instance)) and left.start == start:
+            self.kill_leftovers(left.follower(identity))  # of a shim that was killed
         self._state.release_identity(instance)
         if recorded is not None:
-            limit = (
-                f"out of memory: its limit is {recorded.memory / 2**20:.0f} MiB" if recorded.memory else ""
-            )
             end = Exit(recorded.at, recorded.code, "oom" if recorded.memory else "", said)
-            return Ended(end, limit, recorded.cut_off)
+            return Ended(end, recorded.why, recorded.cut_off)
         if told is not None:
             # The shim could not record the exit, for example because the disk became read-only.
             return Ended(Exit(self._clock.now(), told, message=said))

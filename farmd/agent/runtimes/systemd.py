@@ -210,7 +210,7 @@ def properties(
         # Who stops the unit asks the shim, which asks the workload; what is left then is killed.
         "KillMode": ("s", "mixed"),
         "KillSignal": ("i", int(signal.SIGTERM)),
-        "TimeoutStopUSec": ("t", round(manifest.stop.grace * 1e6) + 1),
+        "TimeoutStopUSec": ("t", round((manifest.stop.grace + manifest.lingers) * 1e6) + 1),
         "OOMPolicy": ("s", "continue"),
         "OOMScoreAdjust": ("i", oom_score),
         "TasksMax": ("t", tasks),

@@ -8,8 +8,8 @@ import pytest
 
 from farmd.agent import logs as module
 from farmd.agent.errors import StateUnsaved
+from farmd.agent.log_files import Log
 from farmd.agent.logs import Choice, Gone, LogLine, chosen
-from farmd.agent.shim import Log
 from farmd.agent.state import StateDirectory
 from store.errors import InputInvalid
 from tests.still_clock import StillClock

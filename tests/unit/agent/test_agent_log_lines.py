@@ -8,14 +8,14 @@ from unittest.mock import patch
 
 import pytest
 
-from farmd.agent import logs, shim
+from farmd.agent import log_files, logs
 from farmd.agent.logs import MAX_TAIL_BYTES, Choice, LogLine, chosen, stamped, stamped_all
 
 
 def write(folder: Path, start: str, *output: tuple[float, str], max_bytes: int = 10_000) -> None:
     """A start of a workload that writes at these times."""
-    log = shim.Log(str(folder), max_bytes, 3, start)
-    with patch.object(shim.time, "time") as now:
+    log = log_files.Log(str(folder), max_bytes, 3, start)
+    with patch.object(log_files.time, "time") as now:
         now.return_value = output[0][0]
         log.begin()
         for at, text in output:
@@ -74,9 +74,9 @@ def test_marks_are_rotated_with_their_files(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("marks", [None, b"", b"7 x y\n\xff\n12"])
 def test_output_of_a_shim_without_marks_has_no_time(tmp_path: Path, marks: bytes | None) -> None:
-    (tmp_path / shim.LOG).write_bytes(b"old\n")
+    (tmp_path / log_files.LOG).write_bytes(b"old\n")
     if marks is not None:
-        (tmp_path / shim.MARKS).write_bytes(marks)
+        (tmp_path / log_files.MARKS).write_bytes(marks)
     assert chosen(tmp_path, Choice(9)) == [LogLine(0.0, "", b"old\n")]
     assert chosen(tmp_path, Choice(9, since=1.0)) == []
     assert chosen(tmp_path, Choice(9, previous=True)) is None
@@ -86,7 +86,7 @@ def test_output_of_a_shim_without_marks_has_no_time(tmp_path: Path, marks: bytes
 
 def test_a_file_that_somebody_removed_takes_its_marks_with_it(tmp_path: Path) -> None:
     write(tmp_path, "a", (100.0, "one\n"))
-    (tmp_path / shim.LOG).unlink()
+    (tmp_path / log_files.LOG).unlink()
     write(tmp_path, "b", (200.0, "two\n"))
     assert chosen(tmp_path, Choice(9)) == [LogLine(200.0, "b", b"two\n")]
 
@@ -109,12 +109,12 @@ def test_no_more_lines_are_made_than_are_wanted_of_a_log_of_newlines(tmp_path: P
 def test_marks_of_a_log_that_grows_by_bytes_stay_smaller_than_itself_and_are_read_from_their_end(
     tmp_path: Path,
 ) -> None:
-    log = shim.Log(str(tmp_path), 10_000_000, 3, "a")
-    with patch.object(shim.time, "time") as now:
+    log = log_files.Log(str(tmp_path), 10_000_000, 3, "a")
+    with patch.object(log_files.time, "time") as now:
         for second in range(60_000):
             now.return_value = 1000.0 + second
             log.write(b"x\n")
-    assert (tmp_path / shim.MARKS).stat().st_size < 400_000
+    assert (tmp_path / log_files.MARKS).stat().st_size < 400_000
     found = chosen(tmp_path, Choice(1))
     assert found is not None
     assert 1000.0 + 60_000 - found[0].at < 10

@@ -20,8 +20,8 @@ from farmd.agent.forwarding import senders
 from farmd.agent.forwarding.forwarder import Lane
 from farmd.agent.forwarding.senders import Connection, Datagrams, Journal, message
 from farmd.agent.forwarding.stream import HALF_LINE_SECONDS, Origin, Stream
+from farmd.agent.log_files import LOG, MARKS, Log
 from farmd.agent.logs import LogLine
-from farmd.agent.shim import LOG, MARKS, Log
 from store.features import LOGS, needed
 from store.log_destinations import Destination, parsed
 from store.manifests import Logs, Manifest

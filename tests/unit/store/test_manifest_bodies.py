@@ -5,10 +5,11 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from farmd import kinds
 from store import features, manifests, operations
 from store.containers import Limits
 from store.errors import InputInvalid, NotFound, RecordInvalid
-from store.manifests import MAX_MANIFEST_BYTES, HealthCheck, Manifest
+from store.manifests import MAX_MANIFEST_BYTES, AfterStop, HealthCheck, Init, Manifest
 from tests.people import KEYS, parsed, person
 
 POD = Manifest(id="hello", command=["sleep", "9"])
@@ -118,6 +119,21 @@ async def test_setting_a_body_again_defeats_a_condemnation() -> None:
         ({"health": {"type": "command", "command": ["x"], "failures": 0}}, "health.failures: found 0"),
         ({"env": {"A": "\ud800"}}, "JSON cannot hold"),
         ({"env": {"A": "x" * MAX_MANIFEST_BYTES}}, str(MAX_MANIFEST_BYTES)),
+        ({"init": [{"command": []}]}, "init[0].command: found an empty list"),
+        ({"init": [{"command": [""]}]}, "init[0].command"),
+        ({"init": [{"timeout": 5}]}, "command"),
+        ({"init": [{"command": ["x"], "timeout": 0}]}, "init[0].timeout: found 0"),
+        ({"init": [{"command": ["x"], "timeout": float("nan")}]}, "init[0].timeout"),
+        ({"init": [{"command": ["x"], "timeout": "2d"}]}, "init[0].timeout"),
+        ({"init": [{"command": ["x"], "retries": -1}]}, "init[0].retries"),
+        ({"init": [{"command": ["x"], "retries": 101}]}, "0 to 100"),
+        ({"init": [{"command": ["x"], "retrys": 1}]}, "did you mean 'retries'"),
+        ({"init": [{"command": ["x"]}] * 17}, "17 commands"),
+        ({"init": {"command": ["x"]}}, "init"),
+        ({"after_stop": [{"command": ["x"], "timeout": 0}]}, "after_stop[0].timeout"),
+        ({"after_stop": [{"command": ["x"], "retries": 1}]}, "retries"),
+        ({"after_stop": [{"command": ["x"], "timeout": 400}] * 2}, "at most 600 s in all"),
+        ({"runtime": "container", "container": {"image": "a"}, "init": [{"command": ["x"]}]}, "'systemd'"),
         ({"runtime": "vm"}, "expected one of container, process, systemd"),
     ],
 )
@@ -138,6 +154,16 @@ def test_r11_limits_of_processes_need_groups_and_weights_an_agent_that_knows_the
     assert features.LIMITS not in features.needed_of_farm(unit)
     heavy = msgspec.structs.replace(unit, limits=Limits(io_weight=500))
     assert features.lacking(features.needed(heavy), ["runtime.systemd"]) == [features.IO_WEIGHT]
+
+
+def test_r43_commands_before_and_after_need_an_agent_and_a_farm_that_know_them() -> None:
+    pod = Manifest(id="web", command=["x"])
+    both = {features.INIT, features.AFTER_STOP}
+    assert both.isdisjoint(features.needed(pod))
+    more = msgspec.structs.replace(pod, init=[Init(command=["x"])], after_stop=[AfterStop(command=["x"])])
+    assert features.lacking(features.needed(more), ["process"]) == [features.INIT, features.AFTER_STOP]
+    assert both <= set(features.needed_of_farm(more))
+    assert both <= set(kinds.features())
 
 
 def test_r11_only_a_pod_with_restart_after_needs_an_agent_that_knows_it() -> None:
