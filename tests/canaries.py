@@ -85,7 +85,7 @@ SHOWN_FIELDS: dict[type, set[str]] = {
         *("artifacts", "sources", "secret_env", "sealed"),
         *("id", "runtime", "command", "args", "working_directory", "user", "ulimits", "ports", "health"),
         *("restart", "stop", "logs", "stop_after", "resources", "placement", "system", "container"),
-        *("mounts", "volumes", "files", "secrets", "limits"),
+        *("mounts", "volumes", "files", "secrets", "limits", "init", "after_stop"),
     },
     Hook: {"command", "privileged", "user", "timeout"},
     File: {"path", "uid", "gid", "mode", "encoding"},
