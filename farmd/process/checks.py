@@ -6,6 +6,7 @@ credential is good, and ends where it has no folder or address, so only ``farmd 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -31,8 +32,25 @@ def refused(loaded: Loaded, env: Mapping[str, str]) -> list[str]:
     """What keeps a process from starting: one line each."""
     consul = consul_environment(loaded.config, env)
     own: list[Check] = [partial(tls.complete, loaded.config.web), partial(_one_credential, loaded.config)]
-    own.append(partial(_own_datacenter, env))
+    own += [partial(_own_datacenter, env), partial(_identities_apart, loaded.config)]
     return list(_failing([partial(Address.from_environment, consul), partial(token_source, consul), *own]))
+
+
+def _identities_apart(config: Config) -> None:
+    """Refuse an identity among the files that any pod of the node may have as a secret.
+
+    Raises:
+        InputInvalid: one lies in ``agent.secrets_dir``, or leads to a file there.
+    """
+    folder = os.path.realpath(config.agent.secrets_dir)
+    for path in config.agent.secret_identities:
+        if any(
+            Path(each).is_relative_to(folder) for each in (os.path.normpath(path), os.path.realpath(path))
+        ):
+            why = (
+                f"a file outside agent.secrets_dir ({config.agent.secrets_dir}), which any pod here may read"
+            )
+            refuse("agent.secret_identities", repr(path), why)
 
 
 def _own_datacenter(env: Mapping[str, str]) -> None:

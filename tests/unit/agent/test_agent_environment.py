@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import pwd
+from typing import Any
 
 import pytest
 
 from farmd.agent.environment import environment, limits, preflight, stop_signal
 from farmd.agent.errors import StartFailed
 from farmd.agent.users import Account, Users
+from store.containers import Secret
 from store.manifests import Manifest, Stop
 
 OWN = Users(share=True).of(Manifest(id="any"))
@@ -72,3 +74,12 @@ def test_limits_by_name() -> None:
         ("nofile", 64),
         ("core", -1),
     ]
+
+
+def test_a_workload_with_secrets_dumps_no_core_unless_it_asks_for_that() -> None:
+    secret: dict[str, Any] = {"secrets": [Secret(name="db")]}
+    assert [(name, value) for name, _, value in limits(manifest(**secret))] == [("core", 1)]
+    assert [(name, value) for name, _, value in limits(manifest(ulimits={"core": -1}, **secret))] == [
+        ("core", -1)
+    ]
+    assert limits(manifest()) == []

@@ -31,3 +31,21 @@ def test_an_address_with_credentials_has_no_token_beside_it(
     assert said("http://me:s3cret@10.0.0.1:80/") == [
         f"{section}.{file}: found a file beside credentials in the address, expected one of them"
     ]
+
+
+def test_an_identity_is_no_file_that_any_pod_of_the_node_may_name(tmp_path: Path) -> None:
+    config, secrets, apart = tmp_path / "farmd.toml", tmp_path / "secrets", tmp_path / "prod.key"
+    secrets.mkdir()
+    (secrets / "prod.key").touch()
+    apart.touch()
+    (tmp_path / "led.key").symlink_to(secrets / "prod.key")
+
+    def said(identity: Path) -> list[str]:
+        text = f'[agent]\nsecrets_dir = "{secrets}"\nsecret_identities = ["{identity}"]\n'
+        config.write_text(text)
+        return refused(load(config, {}), {})
+
+    assert said(apart) == []
+    for found in (secrets / "prod.key", tmp_path / "led.key", secrets / "sub/../prod.key"):
+        (line,) = said(found)
+        assert line.startswith(f"agent.secret_identities: found '{found}', expected a file outside")
