@@ -22,7 +22,7 @@ key_prefix "farmd/failsafe/" { policy = "write" }
 key_prefix "farmd/audit/" { policy = "write" }
 
 # A worker deletes the record and the name of a controller or daemon set that people marked for deletion.
-# Registration writes the sentinels of these trees.
+# Registration writes the sentinels of these trees. A worker removes the starts of job templates, and answers them.
 key_prefix "farmd/rcs/" { policy = "write" }
 key_prefix "farmd/daemonsets/" { policy = "write" }
 key_prefix "farmd/rollouts/" { policy = "write" }
@@ -30,6 +30,8 @@ key_prefix "farmd/deployments/" { policy = "write" }
 key_prefix "farmd/jobs/" { policy = "write" }
 key_prefix "farmd/runs/" { policy = "write" }
 key_prefix "farmd/schedules/" { policy = "write" }
+key_prefix "farmd/starts/" { policy = "write" }
+key_prefix "farmd/started/" { policy = "write" }
 key_prefix "farmd/history/" { policy = "write" }
 key_prefix "farmd/services/" { policy = "write" }
 key_prefix "farmd/apps/" { policy = "write" }

@@ -56,6 +56,8 @@ class NamedFamily:
         aliases: other words for the noun.
         title: the line about its commands in the help of ``farmctl``.
         first: the command with which people make one where there is none, for the page.
+        under: the noun in whose group its commands are, if it has no group at the top. Its own noun begins
+            with that one, as ``job-template`` does.
         unbundled: the hint for people who put such an item into a bundle, if bundles hold none.
         instead: what people can do if they want another item under the name of an existing one, and no
             ``update`` exists; ``other_ways``: commands beside ``update`` that change an item, as the end of a
@@ -74,6 +76,7 @@ class NamedFamily:
     label: str = ""
     noun: str = ""
     aliases: tuple[str, ...] = ()
+    under: str = ""
     title: str = ""
     first: str = ""
     way: str = ""

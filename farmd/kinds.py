@@ -12,7 +12,19 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import farmd
-from farmd import apps, catalog, daemonset, deploy, housekeeping, jobs, nodes, replication, rollout, schedules
+from farmd import (
+    apps,
+    catalog,
+    daemonset,
+    deploy,
+    housekeeping,
+    jobs,
+    jobtemplates,
+    nodes,
+    replication,
+    rollout,
+    schedules,
+)
 from farmd.declaration import KindOfWork, NamedFamily
 from farmd.kubernetes import jobs as kubejobs
 from farmd.kubernetes import knative
@@ -25,7 +37,7 @@ if TYPE_CHECKING:
 KINDS: dict[str, KindOfWork] = {
     package.DECLARATION.family: package.DECLARATION
     for package in (
-        *(replication, rollout, deploy, nodes, daemonset, jobs, schedules, apps),
+        *(replication, rollout, deploy, nodes, daemonset, jobs, schedules, jobtemplates, apps),
         *(kubejobs, knative, catalog, housekeeping),
     )
 }

@@ -1,8 +1,9 @@
 """A shared, typed copy of one tree of keys, kept fresh by parked queries (R15, R20, R23, R23a).
 
 There is one cache a tree and process; workers read it and subscribe to changed keys. A small tree takes one
-query, a large one 16, one for each first hex digit. The keys of one digit tell at the start whether a tree is
-large; a tree that grows is divided later. ``store.tree`` applies the answers to the copy.
+query, which small trees that begin alike may share, a large one 16, one for each first hex digit. The keys of
+one digit tell at the start whether a tree is large; a tree that grows is divided later. ``store.tree``
+applies the answers to the copy.
 """
 
 from __future__ import annotations
@@ -103,6 +104,9 @@ class PrefixCache(TreeCopy[T]):
         self._barrier_prefixes: set[str] = set()
         self._barrier_lock = asyncio.Lock()
         self._error: StoreError | None = None
+        self._leader: PrefixCache[Any] | None = None
+        self._led: list[PrefixCache[Any]] = []
+        self._beginning = ""
         self._outdated = asyncio.Event()
         self._doubted = asyncio.Event()
         self._forgotten = asyncio.Event()
@@ -119,7 +123,24 @@ class PrefixCache(TreeCopy[T]):
 
     def parked(self) -> int:
         """How many queries this cache keeps parked."""
-        return len(self._shards)
+        return 0 if self._leader is not None else len(self._shards)
+
+    def lead(self, other: PrefixCache[Any], beginning: str) -> None:
+        """Follow another small tree by this cache's one query: for ``beginning``, with which both begin."""
+        self._led.append(other)
+        other._leader = self
+        self._beginning = other._beginning = beginning
+
+    def _asked(self, shard: Shard) -> str:
+        """The prefix that a query for a shard asks for."""
+        return self._beginning or shard.prefix
+
+    def _own(self, page: Page[RawEntry]) -> Page[RawEntry]:
+        """What an answer has of this tree."""
+        if not self._beginning:
+            return page
+        own = [raw for raw in page.items if raw.key.startswith(self._prefix)]
+        return Page(page.index, own, page.unchanged)
 
     # -- keeping it fresh ----------------------------------------------------------------------
     async def run(self) -> None:
@@ -127,7 +148,8 @@ class PrefixCache(TreeCopy[T]):
         if self._sharded:
             await self._begin()
         while True:
-            tasks = [asyncio.create_task(self._follow(shard)) for shard in self._shards]
+            shards = self._shards if self._leader is None else []
+            tasks = [asyncio.create_task(self._follow(shard)) for shard in shards]
             turns = [
                 asyncio.create_task(turn.wait()) for turn in (self._split, self._outdated, self._doubted)
             ]
@@ -148,6 +170,8 @@ class PrefixCache(TreeCopy[T]):
                     self._forget()
                     self._outdated.clear()
                     self._forgotten.set()
+            if self._leader is not None:
+                self._leader._doubted.set()  # its query brings this tree, too: it is sent again
 
     async def begin_anew(self) -> None:
         """Read the whole tree again; returns when no query of before can still bring an answer.
@@ -171,31 +195,42 @@ class PrefixCache(TreeCopy[T]):
                     self._divide()
 
     async def _follow(self, shard: Shard) -> None:
-        asked = 0
+        asked, led = 0, list[tuple[PrefixCache[Any], Shard, int]]()
 
         async def query(index: int, wait: float) -> Page[RawEntry]:
-            nonlocal asked
+            nonlocal asked, led
             asked = shard.index
+            led = [(other, other._shards[0], other._shards[0].index) for other in self._led]
             if index:
-                return await self._client.list(shard.prefix, index=index, wait=wait)
+                return await self._client.list(self._asked(shard), index=index, wait=wait)
             async with self._reading:
-                return await self._client.list(shard.prefix, mode="consistent")
+                return await self._client.list(self._asked(shard), mode="consistent")
+
+        def answered() -> None:
+            self._answered(shard)
+            for other in self._led:
+                other._answered(other._shards[0])
 
         pages = follow(
             query,
-            name=shard.prefix,
+            name=self._asked(shard),
             clock=self._clock,
             rng=self._rng,
             wait=self._wait,
             pause=self._pause,
             on_error=self._failed,
-            on_answer=lambda: self._answered(shard),
+            on_answer=answered,
             on_restore=self._on_restore,
             leadership=self._leadership,
-            proven=lambda page: not self._lacks(shard, page),
+            proven=lambda page: (
+                not any(each._lacks(of, each._own(page)) for each, of, _ in [(self, shard, asked), *led])
+            ),
         )
         async for page in pages:
-            await self._accept(shard, page, asked)
+            await self._accept(shard, self._own(page), asked)
+            for other, known, index in led:
+                if known is other._shards[0]:  # else the answer was asked for before all was forgotten
+                    await other._accept(known, other._own(page), index)
             await self._clock.sleep(0)  # whom the answer woke sends first, then the next query is sent
             size = len(page.items)
             del page  # frees the memory of a whole tree during the next wait
@@ -212,6 +247,8 @@ class PrefixCache(TreeCopy[T]):
         """Note an error. The query repeats, so it counts as progress: a restart would not help."""
         self._error = error
         self._on_answer()
+        for other in self._led:
+            other._failed(error)
 
     def _answered(self, shard: Shard) -> None:
         self._error = None
@@ -253,7 +290,7 @@ class PrefixCache(TreeCopy[T]):
         if shard.anew or shard.doubt:
             return False
         asked = shard.index
-        page = await self._client.keys(shard.prefix, separator="/", mode="consistent")
+        page = await self._client.keys(self._asked(shard), separator="/", mode="consistent")
         if not asked <= page.index <= shard.index:
             return False
         self._answered(shard)
@@ -273,9 +310,9 @@ class PrefixCache(TreeCopy[T]):
             if shard.count > COMPARED_ABOVE and await self._as_read(shard):
                 return
             asked, doubted = shard.index, shard.doubt
-            page = await self._client.list(shard.prefix, mode="consistent")
+            page = await self._client.list(self._asked(shard), mode="consistent")
             self._answered(shard)
-            await self._accept(shard, page, asked)
+            await self._accept(shard, self._own(page), asked)
         if shard.doubt:
             if not doubted:
                 self._doubted.set()  # the parked query may be silent for a minute: all are sent again

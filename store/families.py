@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, TypeVar
 
-from store import access, codec, config, revocations, secrets
+from store import access, codec, config, jobtemplates, revocations, secrets
 from store.apps import App, AppStatus, ResourceTracker
 from store.daemonsets import DAEMON_SET_ID_LABEL, DaemonSet
 from store.deployments import DEPLOYMENT_LABEL, SERVICE_LABEL, Deployment, DeploymentStatus
@@ -15,6 +15,7 @@ from store.errors import RecordInvalid
 from store.failsafe import Failsafe
 from store.farms import Member
 from store.jobs import JOB_ID_LABEL, Job, JobStatus, Run
+from store.jobtemplates import JobTemplate, Started
 from store.keys import HEX_DIGITS, Keys, is_sentinel
 from store.labels import RC_ID_LABEL, RESERVED_LABELS
 from store.named import decode_named
@@ -50,6 +51,8 @@ class Family(Generic[T]):
         parts: how many parts its keys have after the name.
         watched: whether processes watch the tree: as a whole, or in 16 shards by the first digit of an id
             or of a name's hash (R23). A watched tree has a sentinel, and each shard has one besides.
+        query: the beginning that its name shares with that of another small tree alone: one query follows
+            both; empty: it has a query of its own.
         own: a farm applies its own changes from their answers, so its cache may learn of others' later.
         pause: least seconds between two answers of one of its queries; 0: no pause.
         keep_raw: whether a cache keeps each value's bytes, for records that a farm rewrites.
@@ -71,12 +74,14 @@ class Family(Generic[T]):
         leaves: the fields of a part of one of its records that others may change, too (R14).
         opens: a part of one of its records may itself name more such fields, in ``open``.
         named: people name its records: ``names/<family>/`` holds the id for each name.
+        passive: nobody works on its records: one is ready once it is written, and deleted at once.
     """
 
     name: str
     record: type[Any] | None = None
     parts: int = 1
     watched: Watched = "no"
+    query: str = ""
     own: bool = False
     pause: float = 0.0
     keep_raw: bool = False
@@ -90,6 +95,7 @@ class Family(Generic[T]):
     outside: bool = False
     status: type[ItemStatus] = Status
     named: bool = False
+    passive: bool = False
     switches: str = ""
     leaves: frozenset[str] = frozenset()
     opens: bool = False
@@ -208,6 +214,9 @@ SCHEDULES: Family[Schedule] = Family(
     status=ScheduleStatus,
     named=True,
 )
+JOB_TEMPLATES: Family[JobTemplate] = Family(
+    name=jobtemplates.KIND, record=JobTemplate, claimed=True, named=True, passive=True
+)
 WORK: Family[Work] = Family(name="work", record=Work, parts=2, watched="whole", keep_raw=True, refers=3)
 HISTORY: Family[Ended] = Family(name="history", record=Ended, parts=2, refers=4, younger=True)
 PODS: Family[Pod] = Family(
@@ -243,15 +252,17 @@ REALITY: Family[Glance] = Family(
 NODES: Family[Node] = Family(name="nodes", record=Node, watched="whole", claimed=True, status=NodeStatus)
 AGENTS: Family[Agent] = Family(name="agents", record=Agent, watched="whole")
 RESERVED: Family[Reserved] = Family(name="reserved", record=Reserved, watched="whole", keep_raw=True)
-FARMS: Family[Member] = Family(name="farms", record=Member, watched="whole")
-FAILSAFE: Family[Failsafe] = Family(name="failsafe", record=Failsafe, watched="whole")
+FARMS: Family[Member] = Family(name="farms", record=Member, watched="whole", query="fa")
+FAILSAFE: Family[Failsafe] = Family(name="failsafe", record=Failsafe, watched="whole", query="fa")
 
 FAMILIES: dict[str, Family[Any]] = {
     family.name: family
     for family in (
         *(DEPLOYMENTS, ROLLOUTS, SERVICES, HISTORY, RCS, DAEMONSETS, JOBS, PODS, INTENT, REALITY),
         *(NODES, AGENTS, RESERVED, FARMS, FAILSAFE, WORK),
-        *(RUNS, SCHEDULES, APPS, TRACKERS),
+        *(RUNS, SCHEDULES, APPS, TRACKERS, JOB_TEMPLATES),
+        Family(name=jobtemplates.STARTS, parts=2, watched="whole", younger=True),
+        Family(name=jobtemplates.STARTED, record=Started, parts=2),
         Family(name="locks", watched="whole"),
         Family(name="names", record=str, parts=2),
         Family(name="status", record=ItemStatus, parts=2),
@@ -344,6 +355,15 @@ def younger() -> tuple[Family[Any], ...]:
 def cached() -> tuple[Family[Any], ...]:
     """Families that a farm keeps a copy of."""
     return tuple(family for family in FAMILIES.values() if family.cached)
+
+
+def together() -> list[list[Family[Any]]]:
+    """The families of which a farm keeps copies, by the queries that several share."""
+    found: dict[str, list[Family[Any]]] = {}
+    for family in cached():
+        if family.query:
+            found.setdefault(family.query, []).append(family)
+    return list(found.values())
 
 
 def spreading() -> tuple[Family[Any], ...]:

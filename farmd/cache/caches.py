@@ -1,8 +1,9 @@
 """The shared copies of the store that all workers of a farm read from (R15, R23).
 
-There is one tree for each watched family (``store.families``): one parked query while it is small, 16 when it
-has grown, at most 62 in all. ``pods`` and ``intent`` pause between answers: this farm's own commits arrive
-there from the transactions' responses, and only the changes of others are seen later.
+There is one tree for each watched family (``store.families``): one parked query while it is small, which
+small trees may share, 16 when it has grown, at most 61 in all. ``pods`` and ``intent`` pause between answers:
+this farm's own commits arrive there from the transactions' responses, and only the changes of others are seen
+later.
 """
 
 from __future__ import annotations
@@ -81,6 +82,10 @@ class Caches:
             )
 
         self._trees = {family.name: copy(family) for family in families.cached()}
+        for together in families.together():
+            first, *others = (self._trees[family.name] for family in together)
+            for other in others:
+                first.lead(other, f"{keys.prefix}{together[0].query}")
         self.pods = self.tree(families.PODS)
         self.intent = self.tree(families.INTENT)
         self.reality = self.tree(families.REALITY)

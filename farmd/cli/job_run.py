@@ -142,7 +142,7 @@ async def run(
     equal one again changes nothing; a different one under the same name is a conflict. So if two timers run
     the same file with the date as --name, it runs once.
     """
-    place, values = Place(kubeconfig, context, namespace), _parameters(given)
+    place, values = Place(kubeconfig, context, namespace), parameters(given)
     texts = texts_of(paths)
     resolve = await resolver(invocation.call, texts)
     parsed = [
@@ -184,7 +184,12 @@ def _specs(parsed: list[tuple[str, Any]], given: dict[str, str], name: str | Non
     return specs if name is None else [file.renamed(spec, name) for spec in specs]
 
 
-def _parameters(given: tuple[str, ...]) -> dict[str, str]:
+def parameters(given: tuple[str, ...]) -> dict[str, str]:
+    """The values that ``--param`` names.
+
+    Raises:
+        InputInvalid: one has no name, or a name is given twice.
+    """
     found: dict[str, str] = {}
     for each in given:
         name, equals, value = each.partition("=")

@@ -72,7 +72,7 @@ class _Nouns(LazyGroup):
         nouns = {
             kind.noun: (kind.group or partial(group, kind.family), kind.title)
             for kind in KINDS.values()
-            if kind.noun
+            if kind.noun and not kind.under
         }
         return {**nouns, **super().lazy()}
 
@@ -87,8 +87,13 @@ class _Nouns(LazyGroup):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Resolve also the words of other tools."""
-        words = synonyms.rewritten(args, {*self.list_commands(ctx), *self.aliases()})
+        """Resolve also the words of other tools, and nouns whose commands are in the group of another one."""
+        below = {
+            kind.noun: [kind.under, kind.noun.partition("-")[2]] for kind in KINDS.values() if kind.under
+        }
+        known = {*self.list_commands(ctx), *self.aliases(), *below}
+        first, *rest = synonyms.rewritten(args, known)
+        words = [*below.get(first, [first]), *rest]
         return super().resolve_command(ctx, words)
 
 

@@ -69,10 +69,22 @@ def _job_commands() -> Commands:
         "stop": (lambda: cli.job_run.stop, "Remove a job's members until it is resumed."),
         "resume": (lambda: cli.job_run.resume, "Resume a job that was stopped."),
         "delete": (lambda: cli.job_run.delete, "Delete jobs, their members first."),
+        "start": (lambda: cli.job_template.start, "Start a job of a template, once per key."),
+        "template": (lambda: job_template, "Job templates: list, describe, create, change, delete."),
     }
 
 
 job: click.Group = group("jobs", _job_commands, edited=False)
+
+
+def _job_template_commands() -> Commands:
+    return {
+        "starts": (lambda: cli.job_template.starts, "The starts of a template, and their answers."),
+        "explain": (lambda: cli.job_template.explain, "How to start a job of a template."),
+    }
+
+
+job_template: click.Group = group("jobtemplates", _job_template_commands)
 
 
 def _schedule_commands() -> Commands:

@@ -63,6 +63,30 @@ types:
       id: squares
       command: [sh, -c, 'echo "$FARMD_INDEX squared is $((FARMD_INDEX * FARMD_INDEX))"']
 """,
+    "job-template": """\
+# A job template lets others start jobs, who choose its parameters and its input, and nothing else.
+#   farmctl job template create -f FILE
+#   farmctl job start greet --param name=Ada
+apiVersion: farmd/v1
+kind: job-template
+name: greet
+description: Greets somebody.
+parameters:                   # types: string, integer, number, boolean
+  name: {required: true, description: Whom to greet}
+  word: {default: Hello, choices: [Hello, Hallo]}
+# input: {max_bytes: 4096}    # what job start --input FILE sends; the job says ${input} where it stands
+job:                          # the document of a job, without its name
+  ttl: 1h
+  types:
+    - name: worker
+      restart: never
+      pod:
+        id: greet
+        env:                  # values stand in variables and in files of pods alone
+          WHOM: "${param.name}"
+          WORD: "${param.word}"
+        command: [sh, -c, 'echo "$WORD, $WHOM"']
+""",
     "schedule": """\
 # A schedule creates a job at each of its times, exactly once.
 #   farmctl schedule create -f FILE

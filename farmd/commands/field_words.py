@@ -234,6 +234,16 @@ WORDS: Mapping[str, str] = {
     "ScheduleSpec.keep": "How many jobs that ended are kept.",
     "done": "Those that succeeded.",
     "Keep.failed": "Those that failed, were replaced or deleted.",
+    # job templates
+    "parameters": "The values that a starter may choose, by their names.",
+    "JobTemplateSpec.job": "The document of its jobs, without a name; env and files may say ${param.NAME}.",
+    "JobTemplateSpec.input": "Whether starters may send bytes, which stand where the job says ${input}.",
+    "Parameter.type": "What a value must be.",
+    "Parameter.default": "The value where a starter names none.",
+    "Parameter.required": "Whether a starter must name a value.",
+    "Parameter.choices": "The only values that it may have.",
+    "Input.required": "Whether a start without an input is refused.",
+    "Input.max_bytes": "How long it may be.",
     # apps
     "namespace": "The namespace of objects in Kubernetes that name none.",
     "prune": "Whether objects that are no longer in the files are deleted.",

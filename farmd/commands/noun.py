@@ -15,6 +15,7 @@ from farmd.kinds import KINDS
 from store import manifests, operations
 from store.entry import Stored
 from store.errors import Conflict, InputInvalid
+from store.families import FAMILIES
 from store.named import Owner
 from store.operations import Operation
 from store.words import count_of
@@ -261,7 +262,8 @@ class Noun(Edits[S, T]):
         return await self.edit(call, stored, changed(stored.record, disabled=True), held, "disable")
 
     async def delete(self, call: Call, target: str, *, cascade: bool) -> Mutation:
-        """Mark a record for its worker to delete, or delete at once an owner that wants no pods and has none.
+        """Mark a record for its worker to delete. What has no worker is deleted at once, and so is an owner
+        that wants no pods and has none.
 
         The worker takes everything down, the record last (``farmd.work.named``). An owner that has pods needs
         ``cascade``.
@@ -274,6 +276,8 @@ class Noun(Edits[S, T]):
         await commands.parts.refuse_part(call, self.kind, record)
         held = await self.guard(call, record)
         await commands.parts.refuse_managed(call, self.kind, record)
+        if FAMILIES[self.kind].passive:
+            return await self.removal(call, stored, held)
         if self.pods is not None:
             pods = await commands.parts.pods_left(call, record.id)
             if not (pods or self.pods.wanted(record) or await commands.parts.processes_left(call, record.id)):

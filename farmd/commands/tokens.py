@@ -28,6 +28,7 @@ ROLES: Mapping[str, tuple[str, ...]] = {
     "repair": ("operator", "repair"),
     "exec": ("reader", "exec"),
     "agents": ("agents",),
+    "starter": ("starter",),
 }
 """The files of ``acl/`` whose rules a role needs. An agent of one node has a policy of its own."""
 

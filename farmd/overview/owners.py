@@ -75,7 +75,8 @@ class Row(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
 
     ``status`` has the family's own type. ``locked`` is the value of the mutation lock, read for single
     records only. ``unowned`` says why no farm works on it, ``managed`` how far the item is that manages it,
-    ``unmanaged`` why that one does nothing; ``whole`` is what a single record is a part of.
+    ``unmanaged`` why that one does nothing; ``whole`` is what a single record is a part of. ``passive``:
+    nobody works on such records.
     """
 
     record: T
@@ -87,6 +88,7 @@ class Row(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
     managed: str = ""
     unmanaged: str = ""
     whole: str = ""
+    passive: bool = False
 
     @property
     def reported(self) -> bool:
@@ -112,6 +114,8 @@ class Row(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
         """One word for what is happening, or why nothing is."""
         if getattr(self.record, "deleting", False):
             return "deleting"
+        if self.passive:
+            return "disabled" if getattr(self.record, "disabled", False) else "ready"
         if not self.owner:
             return "unowned"
         if getattr(self.record, "disabled", False):
@@ -194,7 +198,8 @@ async def rows(client: ConsulClient, keys: Keys, records: NamedRecords[T]) -> Ro
             index=stored.index,
             status=statuses.get(stored.record.id),
             owner=(owner := owners.get(stored.record.id, "")),
-            unowned="" if owner else why_unowned(family.name, stored.record, members),
+            unowned="" if owner or family.passive else why_unowned(family.name, stored.record, members),
+            passive=family.passive,
             **managers.get(getattr(stored.record, "managed_by", ""), {}),
         )
         for stored in listing.items
@@ -223,7 +228,8 @@ async def row_of(client: ConsulClient, keys: Keys, name: str, stored: Stored[T])
         index=stored.index,
         status=await StatusStore(client, keys, family.name, family.status).get(item),
         owner="" if lock is None else Holder.parse(lock.value).id,
-        unowned="" if lock is not None else why_unowned(family.name, stored.record, members),
+        unowned="" if lock or family.passive else why_unowned(family.name, stored.record, members),
+        passive=family.passive,
         **managers.get(getattr(stored.record, "managed_by", ""), {}),
         whole=await titled_or_not(client, keys, getattr(stored.record, "part_of", "")),
         locked="" if mutation is None else mutation.value.decode("utf-8", "replace"),

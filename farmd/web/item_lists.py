@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -23,7 +23,7 @@ from farmd.services.commands import ServiceRow
 from farmd.services.endpoints import serving
 from farmd.tables import items, nodes, nouns, services
 from farmd.tables.model import Described, Table, ago, pairs
-from farmd.web.lists import MOST_NOTED, ItemList, ListLine, Shape, text_of
+from farmd.web.lists import MOST_NOTED, Followed, ItemList, ListLine, Shape, text_of
 from store import codec, families
 from store.entry import Entry, RawEntry, Stored
 from store.errors import NotFound, RecordInvalid
@@ -107,19 +107,47 @@ AT_ONCE = 500
 """How many lines are made before others have their turn."""
 
 
+class Records(Protocol):
+    """The records of a noun, by their keys; ``broken`` are those that do not decode."""
+
+    @property
+    def entries(self) -> Mapping[str, Stored[Any]]: ...
+
+    @property
+    def broken(self) -> Mapping[str, RecordInvalid]: ...
+
+
+class FollowedRecords:
+    """Records of which a farm keeps no copy: they are followed while somebody looks."""
+
+    def __init__(self, followed: Followed[Stored[Any]]) -> None:
+        self.entries: Mapping[str, Stored[Any]] = followed.values
+        self.broken: Mapping[str, RecordInvalid] = {}
+
+
 class NamedList(ItemList):
     """All records of one noun, with their statuses and the farms that own them."""
 
     def __init__(self, farm: Farm, kind: KindOfWork, lists: Mapping[str, ItemList]) -> None:
         super().__init__(farm, kind.family, kind.one, kind.many)
         self.noun = asked(kind.family)
-        self._tree = farm.caches.tree(FAMILIES[kind.family])
+        family, keys = FAMILIES[kind.family], farm.keys
+        record = family.record
+        assert record is not None
+        self._tree: Records = (
+            farm.caches.tree(family)
+            if family.cached
+            else FollowedRecords(
+                self.follow(keys.tree(family.name), lambda raw: decode_named(record, keys, Entry.of(raw)))
+            )
+        )
         self._lists = lists
         self._said = self.statuses()
         self._held = self.holders()
         self._known: dict[str, ListLine] = {}
         self._dirty: set[str] | None = None  # None: all
-        self.subscribe(kind.family)
+        if family.cached:
+            self.subscribe(kind.family)
 
     def changed(self, keys: set[str]) -> None:
         if self._dirty is not None:
@@ -160,10 +188,11 @@ class NamedList(ItemList):
     def row(self, item: str) -> Row[Any] | None:
         """One record by its id, as far as it is known."""
         keys = self.farm.keys
-        stored = self._tree.get(keys.record(self.family, item))
+        stored = self._tree.entries.get(keys.record(self.family, item))
         if stored is None:
             return None
         return Row(
+            passive=FAMILIES[self.family].passive,
             record=stored.record,
             index=stored.index,
             status=self._said.values.get(keys.status(self.family, item)),
@@ -180,7 +209,7 @@ class NamedList(ItemList):
         """A row with why no farm works on it, and how far what manages it is: for the rows that are shown."""
         managed = self._managed(getattr(row.record, "managed_by", ""))
         members = [stored.record for stored in self.farm.caches.farms.entries.values()]
-        unowned = "" if row.owner else why_unowned(self.family, row.record, members)
+        unowned = "" if row.owner or row.passive else why_unowned(self.family, row.record, members)
         return msgspec.structs.replace(
             row, managed=managed, unmanaged=self._unmanaged(row.record), unowned=unowned
         )

@@ -30,6 +30,7 @@ WORDS = {
     "daemonsets": r"daemon[ _-]?set",
     "jobs": r"(?<![a-z])jobs?(?![a-z])",
     "schedules": r"(?<![a-z])schedules(?![a-z])|store\.schedules",  # a scheduler has a schedule, too
+    "jobtemplates": r"job[-_ ]?templates?",
     "apps": r"(?<![a-z])apps(?![a-z])",
     "kubejobs": r"kube_?jobs",
     "progressive": r"progressive|kubernetes\.knative",
@@ -125,9 +126,17 @@ EXCEPTIONS = {
         "farmd/schedules/": MANAGES,
         "farmd/tables/schedules.py": MANAGES,
         "store/schedules.py": MANAGES,
+        "farmd/jobtemplates/": MANAGES,
+        "farmd/tables/jobtemplates.py": MANAGES,
+        "store/jobtemplates.py": MANAGES,
         "farmd/agent/agent.py": "the feature of agents that keep R29",
         "store/features.py": "the feature of agents that keep R29",
         "store/variables.py": "what a member is told of its job",
+    },
+    "jobtemplates": {
+        "farmd/cli/help_examples.py": EXAMPLE,
+        "farmd/commands/examples.py": EXAMPLE,
+        "farmd/commands/field_words.py": "it says what fields of documents mean",
     },
     "apps": {
         "farmd/cache/caches.py": "people write apps, too, which have no names of their own",
@@ -164,7 +173,7 @@ def own(family: str) -> tuple[str, ...]:
         f"store/{family}.py",
         f"farmd/tables/{family}.py",
         f"farmd/web/{family}.py",
-        *([f"farmd/cli/{kind.noun}"] if kind.noun else []),
+        *([f"farmd/cli/{kind.noun.replace('-', '_')}"] if kind.noun else []),
     )
 
 
