@@ -30,6 +30,7 @@ key_prefix "farmd/deployments/" { policy = "write" }
 key_prefix "farmd/jobs/" { policy = "write" }
 key_prefix "farmd/runs/" { policy = "write" }
 key_prefix "farmd/schedules/" { policy = "write" }
+key_prefix "farmd/jobtemplates/" { policy = "write" }
 key_prefix "farmd/starts/" { policy = "write" }
 key_prefix "farmd/started/" { policy = "write" }
 key_prefix "farmd/history/" { policy = "write" }

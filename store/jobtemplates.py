@@ -62,7 +62,7 @@ class JobTemplate(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True)
     open: list[str] = []
 
 
-class Start(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+class JobStart(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """What a starter asks for. ``by`` is what the starter calls itself: nobody checks it."""
 
     LARGEST = MAX_START
@@ -95,7 +95,7 @@ class Started(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     at: Time = 0.0
 
 
-class Place(NamedTuple):
+class StartKey(NamedTuple):
     """Which start it is: the template's name, and the starter's key."""
 
     template: str
@@ -114,7 +114,7 @@ class Place(NamedTuple):
         """The name of its job. No starter can choose it, so none takes another template's name."""
         return f"{self.template}-{hashlib.sha256('/'.join(self).encode()).hexdigest()[:10]}"
 
-    def checked(self) -> Place:
+    def checked(self) -> StartKey:
         """The place, if a person may name it.
 
         Raises:
@@ -129,7 +129,7 @@ class Place(NamedTuple):
         return self
 
 
-def place(keys: Keys, key: str, family: str = STARTS) -> Place:
+def place(keys: Keys, key: str, family: str = STARTS) -> StartKey:
     """The place of a start, or of an answer, by its key.
 
     Raises:
@@ -137,6 +137,6 @@ def place(keys: Keys, key: str, family: str = STARTS) -> Place:
     """
     template, _, rest = key[len(keys.tree(family)) :].partition("/")
     try:
-        return Place(template, rest).checked()
+        return StartKey(template, rest).checked()
     except InputInvalid as error:
         raise RecordInvalid(f"{key}: {error.message}", key=key) from error

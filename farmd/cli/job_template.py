@@ -17,7 +17,7 @@ from farmd.runtime.errors import EndedOtherwise
 from farmd.tables import jobtemplates as tables
 from farmd.tables.model import Explained, Table, clean
 from store.errors import InputInvalid
-from store.jobtemplates import KIND, MAX_INPUT, Place, Started
+from store.jobtemplates import KIND, MAX_INPUT, Started, StartKey
 from store.times import plain
 
 
@@ -44,7 +44,7 @@ async def start(
     which ones a template has.
     """
     call = invocation.call
-    place = Place(name, call.ids.new() if key is None else key)
+    place = StartKey(name, call.ids.new() if key is None else key)
     asked = commands.start_of(call, parameters(given), _input(path))
     answer, refused = await commands.begin(call, place, asked)
     if answer is None and wait:
@@ -65,7 +65,7 @@ def _input(path: str | None) -> bytes:
     return found
 
 
-def _tell(invocation: Invocation, place: Place, answer: Started | None) -> None:
+def _tell(invocation: Invocation, place: StartKey, answer: Started | None) -> None:
     """Show what came of a start.
 
     Raises:
@@ -92,7 +92,7 @@ async def starts(invocation: Invocation, name: str) -> None:
     """The starts of a template: those that wait, and the answers that are kept, the newest first."""
 
     async def read() -> Table:
-        rows, broken = await tables.starts(invocation.call, Place(name, "x").checked().template)
+        rows, broken = await tables.starts(invocation.call, StartKey(name, "x").checked().template)
         return tables.starts_table(invocation.call, rows)._replace(broken=broken)
 
     await show(invocation, read)

@@ -77,8 +77,14 @@ class _Nouns(LazyGroup):
         return {**nouns, **super().lazy()}
 
     def aliases(self) -> Mapping[str, str]:
-        """Other words for nouns."""
-        return {alias: kind.noun for kind in KINDS.values() for alias in kind.aliases}
+        """Other words for nouns, and nouns whose commands are listed in the group of another one."""
+        found = {alias: kind.noun for kind in KINDS.values() for alias in kind.aliases}
+        return found | {kind.noun: kind.noun for kind in KINDS.values() if kind.under}
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """A command, or the group of a noun whose commands are listed elsewhere."""
+        below = {kind.noun: kind.group for kind in KINDS.values() if kind.under and kind.group}
+        return below[cmd_name]() if cmd_name in below else super().get_command(ctx, cmd_name)
 
     def instead(self, word: str) -> str:
         """What to do in place of a word that other tools have."""
@@ -87,13 +93,8 @@ class _Nouns(LazyGroup):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Resolve also the words of other tools, and nouns whose commands are in the group of another one."""
-        below = {
-            kind.noun: [kind.under, kind.noun.partition("-")[2]] for kind in KINDS.values() if kind.under
-        }
-        known = {*self.list_commands(ctx), *self.aliases(), *below}
-        first, *rest = synonyms.rewritten(args, known)
-        words = [*below.get(first, [first]), *rest]
+        """Resolve also the words of other tools."""
+        words = synonyms.rewritten(args, {*self.list_commands(ctx), *self.aliases()})
         return super().resolve_command(ctx, words)
 
 

@@ -28,11 +28,11 @@ from store.jobtemplates import (
     MAX_PARAMETERS,
     STARTS,
     Input,
+    JobStart,
     JobTemplate,
     Parameter,
-    Place,
-    Start,
     Started,
+    StartKey,
 )
 from store.locks import Holder
 
@@ -53,7 +53,7 @@ class JobTemplateSpec(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=T
     disabled: bool | None = None
 
 
-def job_of(template: JobTemplate, name: str, source: str, start: Start | None = None) -> Any:
+def job_of(template: JobTemplate, name: str, source: str, start: JobStart | None = None) -> Any:
     """The document of a template's job; without a start, with the uses of its parameters as they are.
 
     Raises:
@@ -125,16 +125,16 @@ JOB_TEMPLATE: Noun[JobTemplateSpec, JobTemplate] = Noun(
 )
 
 
-def start_of(call: Call, params: Mapping[str, str], body: bytes) -> Start:
+def start_of(call: Call, params: Mapping[str, str], body: bytes) -> JobStart:
     """What a starter asks for."""
     try:
         given: dict[str, Any] = {"input": body.decode()}
     except UnicodeDecodeError:
         given = {"input": base64.b64encode(body).decode(), "encoding": "base64"}
-    return Start(params=dict(params), by=call.actor, at=call.clock.now(), **given)
+    return JobStart(params=dict(params), by=call.actor, at=call.clock.now(), **given)
 
 
-async def begin(call: Call, place: Place, start: Start) -> tuple[Started | None, int]:
+async def begin(call: Call, place: StartKey, start: JobStart) -> tuple[Started | None, int]:
     """Write a start, or find its answer; None: the start waits for one that is newer than an index.
 
     A start that was refused made no job, so it may be repeated.
@@ -159,17 +159,17 @@ async def begin(call: Call, place: Place, start: Start) -> tuple[Started | None,
     if not await call.client.put(key, value, cas=0):
         entry = await call.client.read(key, mode="consistent")
         if entry is not None:  # else a farm has just answered it
-            _compared(place, codec.decode(Start, entry.value, key).digest, start)
+            _compared(place, codec.decode(JobStart, entry.value, key).digest, start)
     return None, refused
 
 
-def _compared(place: Place, digest: str, start: Start) -> None:
+def _compared(place: StartKey, digest: str, start: JobStart) -> None:
     if digest and digest != start.digest:
         text = f"start {place.key!r} of {place.template} exists with other parameters or another input"
         raise Conflict(text, id=place.key, hint="use another --id, or ask for the same")
 
 
-async def answered(call: Call, place: Place, refused: int, limit: float) -> Started:
+async def answered(call: Call, place: StartKey, refused: int, limit: float) -> Started:
     """A farm's answer to a start, as soon as there is one that is newer than the index of a refusal.
 
     Raises:

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from store.errors import InputInvalid, refuse
-from store.jobtemplates import MAX_VALUE, JobTemplate, Parameter, Scalar, Start
+from store.jobtemplates import MAX_VALUE, JobStart, JobTemplate, Parameter, Scalar
 from store.mistakes import shown
 
 INPUT = "${input}"
@@ -114,7 +114,7 @@ def parsed(parse: Callable[[Any, str], Any], name: str, template: JobTemplate, s
     return parse({**template.job, "name": name, "parameters": uses}, source)
 
 
-def filled(spec: Any, template: JobTemplate, start: Start) -> Any:
+def filled(spec: Any, template: JobTemplate, start: JobStart) -> Any:
     """The job's document with a starter's values and input in place of their uses.
 
     Raises:
@@ -150,7 +150,7 @@ def filled(spec: Any, template: JobTemplate, start: Start) -> Any:
     return msgspec.structs.replace(spec, types=types)
 
 
-def _input(template: JobTemplate, start: Start) -> bytes:
+def _input(template: JobTemplate, start: JobStart) -> bytes:
     """The bytes that a starter sends.
 
     Raises:

@@ -30,7 +30,7 @@ from store import codec, operations
 from store.entry import Entry, Page, Stored
 from store.errors import Conflict, InputInvalid, RecordInvalid, TooLarge
 from store.families import JOBS
-from store.jobtemplates import KIND, STARTED, STARTS, JobTemplate, Place, Start, Started, place
+from store.jobtemplates import KIND, STARTED, STARTS, JobStart, JobTemplate, Started, StartKey, place
 from store.keys import Keys
 from store.locks import Claim
 from store.operations import Operation
@@ -137,7 +137,7 @@ class StartsWorker(Worker[Snapshot, Plan]):
     # -- one start -----------------------------------------------------------------------------
     async def _answer(self, entry: Entry) -> bool:
         """Answer one start; False: something that the answer rests on changed meanwhile."""
-        context, keys, start = self.context, self.context.keys, Start()
+        context, keys, start = self.context, self.context.keys, JobStart()
         try:
             at = place(keys, entry.key)
         except RecordInvalid:
@@ -153,7 +153,7 @@ class StartsWorker(Worker[Snapshot, Plan]):
             return operations.cas(at.started(keys), codec.encode(answer), index)
 
         try:
-            start = codec.decode(Start, entry.value, entry.key)
+            start = codec.decode(JobStart, entry.value, entry.key)
             template = await self._template(at.template)
             made = await self._made(at, start, template.record)
             answer = told(job=made.change.id, name=at.job, template=template.record.id)
@@ -163,7 +163,7 @@ class StartsWorker(Worker[Snapshot, Plan]):
             why = error.message.removeprefix(f"{entry.key}: ")[:LONGEST_TEXT]
             return await self._settle(entry, "refused", told(refused=why))
 
-    async def _made(self, at: Place, start: Start, template: JobTemplate) -> Mutation:
+    async def _made(self, at: StartKey, start: JobStart, template: JobTemplate) -> Mutation:
         """The creation of a start's job, with its audit record; nothing to write if the very job exists.
 
         Raises:

@@ -12,7 +12,7 @@ from farmd.tables.model import Column, Details, Table, ago
 from store import codec
 from store.entry import Entry
 from store.errors import RecordInvalid
-from store.jobtemplates import STARTED, STARTS, JobTemplate, Place, Started, place
+from store.jobtemplates import STARTED, STARTS, JobTemplate, Started, StartKey, place
 from store.times import Time, plain
 
 LAST = 20
@@ -73,8 +73,8 @@ def _default(required: bool, default: object) -> str:
 async def starts(call: Call, template: str) -> tuple[list[StartRow], list[str]]:
     """The starts of a template: those that wait, then those that are answered, the newest first."""
     client, keys = call.client, call.keys
-    waiting = await client.keys(Place(template, "").start(keys))
-    page = await client.list(Place(template, "").started(keys))
+    waiting = await client.keys(StartKey(template, "").start(keys))
+    page = await client.list(StartKey(template, "").started(keys))
     rows, broken = list[StartRow](), list[str]()
     for entry in map(Entry.of, page.items):
         try:

@@ -107,7 +107,7 @@ AT_ONCE = 500
 """How many lines are made before others have their turn."""
 
 
-class Records(Protocol):
+class KnownRecords(Protocol):
     """The records of a noun, by their keys; ``broken`` are those that do not decode."""
 
     @property
@@ -134,7 +134,7 @@ class NamedList(ItemList):
         family, keys = FAMILIES[kind.family], farm.keys
         record = family.record
         assert record is not None
-        self._tree: Records = (
+        self._tree: KnownRecords = (
             farm.caches.tree(family)
             if family.cached
             else FollowedRecords(

@@ -46,6 +46,10 @@ EXAMPLES = {
     "jobs": KEYS.record("jobs", "0a"),
     "runs": KEYS.record("runs", "0a"),
     "schedules": KEYS.record("schedules", "0b"),
+    "jobtemplates": KEYS.record("jobtemplates", "0d"),
+    "starts": KEYS.record("starts", "greet/one"),
+    "starts sentinel": KEYS.sentinel(KEYS.tree("starts")),
+    "started": KEYS.record("started", "greet/one"),
     "apps": KEYS.record("apps", "shop"),
     "trackers": KEYS.tracker("shop", 1),
     "history": KEYS.history("hello", "0e"),
@@ -85,6 +89,7 @@ MAY_WRITE = {
         *("cluster", "schema", "tree sentinel", "shard sentinel", "farms", "locks", "mutation locks", "work"),
         *OWNERS,
         *("status", "agents", "agents of another"),
+        *("jobtemplates", "starts", "starts sentinel", "started"),
     },
     f"agent-{MINE}": {"reality", "agents", "node sentinel", "access", "another purpose"},
     "agents": REPORTED | LOGS | {"shard sentinel"},
@@ -96,8 +101,10 @@ MAY_WRITE = {
         *PEOPLES,
         *OWNERS,
         *("tree sentinel", "locks", "mutation locks", "work", "status"),
+        *("jobtemplates", "starts", "starts sentinel"),
     },
     "reader": LOGS,
+    "starter": {"starts"},
     "exec": LOGS | {"another purpose", "audit"},
 }
 MAY_READ = {
@@ -111,6 +118,7 @@ MAY_READ = {
     | {"intent", "intent of another", "node sentinel", "node sentinel of another"},
     "operator": set(EXAMPLES),
     "reader": set(EXAMPLES),
+    "starter": {"starts", "starts sentinel", "started"},
     "exec": set(EXAMPLES),
 }
 

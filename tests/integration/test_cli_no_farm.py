@@ -102,6 +102,32 @@ def test_words_to_a_schedule(farmctl: Farmctl, monkeypatch: pytest.MonkeyPatch) 
     assert farmctl.ok("schedule", "get", "nightly", "-o", "json").json["deleting"] is True
 
 
+def test_words_to_a_job_template(farmctl: Farmctl, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = str(EXAMPLES / "jobs" / "template.yaml")
+    farmctl.ok("job", "template", "create", "-f", file)
+    assert farmctl.ok("job", "template", "diff", "-f", file).err == "job-template/greet: nothing to change\n"
+    assert "language, name*, times" in farmctl.ok("job", "template", "list").out
+    told = farmctl.ok("job", "template", "describe", "greet").out
+    assert "farmctl job start greet [--param language=en] --param name=STRING" in told
+    assert "State:         ready" in told
+    farmctl.ok("job", "template", "disable", "greet")
+    assert (
+        farmctl.ok("job-template", "get", "greet", "-o", "json").json["state"] == "disabled"
+    )  # as hints say
+    farmctl.ok("job", "template", "enable", "greet")
+    assert (
+        farmctl.ok("job", "template", "update", "-f", file).err == "job-template/greet: nothing to change\n"
+    )
+    monkeypatch.setenv("EDITOR", "true")
+    farmctl("job", "template", "edit", "greet")
+    late = farmctl("job", "start", "greet", "--param", "name=Ada", "--id", "a", "--timeout", "100ms")
+    assert late.code == 8
+    assert "repeat the command with the same --id" in late.err
+    assert "no farm is alive" in farmctl.ok("job", "template", "explain", "greet").out
+    farmctl.ok("job", "template", "delete", "greet", "-y")  # nobody works on it, so it is gone at once
+    assert farmctl("job", "template", "get", "greet").code == 4
+
+
 def test_what_is_asked_of_nothing_is_told_with_exit_4(farmctl: Farmctl) -> None:
     for words in (
         ("app", "release", "none", "rc/web"),

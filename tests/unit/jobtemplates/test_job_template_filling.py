@@ -13,11 +13,15 @@ from hypothesis import strategies as st
 from farmd.jobs.commands import JobSpec
 from farmd.jobtemplates.commands import FILE, job_of
 from store.errors import InputInvalid, RecordInvalid
-from store.jobtemplates import MAX_NAME, JobTemplate, Place, Start, place
+from store.jobtemplates import MAX_NAME, JobStart, JobTemplate, StartKey, place
 from store.keys import Keys
 
 KEYS = Keys()
-POD = {"id": "resize", "command": ["resize"], "env": {"WIDTH": "${param.width}", "MODE": "x-${param.mode}"}}
+POD: dict[str, Any] = {
+    "id": "resize",
+    "command": ["resize"],
+    "env": {"WIDTH": "${param.width}", "MODE": "x-${param.mode}"},
+}
 PARAMETERS: dict[str, Any] = {
     "width": {"type": "integer", "required": True},
     "mode": {"default": "fit", "choices": ["fit", "fill"]},
@@ -33,7 +37,7 @@ def template(pod: Any = None, **fields: Any) -> JobTemplate:
     return FILE.build(FILE.parse(document(pod, **fields), "t.yaml"), "01")
 
 
-def made(of: JobTemplate, start: Start) -> JobSpec:
+def made(of: JobTemplate, start: JobStart) -> JobSpec:
     found: JobSpec = job_of(of, "resize-0", "job", start)
     return found
 
@@ -43,7 +47,7 @@ def container(**fields: Any) -> dict[str, Any]:
 
 
 def test_values_and_defaults_stand_where_the_template_uses_them() -> None:
-    env = made(template(), Start(params={"width": "320"})).types[0].pod.env
+    env = made(template(), JobStart(params={"width": "320"})).types[0].pod.env
     assert env == {"WIDTH": "320", "MODE": "x-fit"}
 
 
@@ -65,19 +69,19 @@ def test_values_and_defaults_stand_where_the_template_uses_them() -> None:
 )
 def test_a_value_that_does_not_fit_is_refused_by_name(params: dict[str, str], told: str) -> None:
     with pytest.raises(InputInvalid) as caught:
-        made(template(), Start(params=params))
+        made(template(), JobStart(params=params))
     assert caught.value.message == told
 
 
 FREE = template({**POD, "env": {"TEXT": "${param.text}"}}, parameters={"text": {}})
 
 
-@given(st.text(alphabet=st.characters(exclude_categories=("Cs",)), max_size=200))
+@given(st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=200))
 def test_a_value_reaches_one_variable_as_it_is_or_is_refused(value: str) -> None:
     """No value becomes a field, a reference, one of farmd's variables, or another parameter."""
-    plain = made(FREE, Start(params={"text": "x"}))
+    plain = made(FREE, JobStart(params={"text": "x"}))
     try:
-        found = made(FREE, Start(params={"text": value}))
+        found = made(FREE, JobStart(params={"text": value}))
     except InputInvalid:
         assert "\0" in value or "${FARMD_" in value
         return
@@ -101,13 +105,13 @@ def test_a_value_reaches_one_variable_as_it_is_or_is_refused(value: str) -> None
     ],
 )
 def test_what_looks_like_a_use_a_shell_or_yaml_is_text(value: str) -> None:
-    assert made(FREE, Start(params={"text": value})).types[0].pod.env == {"TEXT": value}
+    assert made(FREE, JobStart(params={"text": value})).types[0].pod.env == {"TEXT": value}
 
 
 @pytest.mark.parametrize("value", ["${FARMD_NODE}", "a\0b"])
 def test_farmds_variables_and_nul_are_refused(value: str) -> None:
     with pytest.raises(InputInvalid, match=r"params\.text"):
-        made(FREE, Start(params={"text": value}))
+        made(FREE, JobStart(params={"text": value}))
 
 
 # -- input -----------------------------------------------------------------------------------------------
@@ -119,23 +123,23 @@ TAKES = template(
 
 @pytest.mark.parametrize("body", [b"text", b"\x00\xff\x80", "ä".encode()])
 def test_the_input_is_a_file_byte_for_byte(body: bytes) -> None:
-    encoded = Start(input=base64.b64encode(body).decode(), encoding="base64")
+    encoded = JobStart(input=base64.b64encode(body).decode(), encoding="base64")
     data, mode = made(TAKES, encoded).types[0].pod.files
     assert (data.body, mode.body) == (body, b"mode=a\n")
     if body == b"text":
-        assert made(TAKES, Start(input="text")) == made(TAKES, encoded)
+        assert made(TAKES, JobStart(input="text")) == made(TAKES, encoded)
 
 
 @pytest.mark.parametrize(
     ("of", "start", "told"),
     [
-        (TAKES, Start(), "input: found nothing, expected some: --input FILE"),
-        (TAKES, Start(input="123456789"), "input: found 9 bytes, expected at most 8"),
-        (TAKES, Start(input="%", encoding="base64"), "input: found another encoding, expected base64"),
-        (FREE, Start(input="x"), "input: found 1 bytes, expected none: the template takes no input"),
+        (TAKES, JobStart(), "input: found nothing, expected some: --input FILE"),
+        (TAKES, JobStart(input="123456789"), "input: found 9 bytes, expected at most 8"),
+        (TAKES, JobStart(input="%", encoding="base64"), "input: found another encoding, expected base64"),
+        (FREE, JobStart(input="x"), "input: found 1 bytes, expected none: the template takes no input"),
     ],
 )
-def test_an_input_that_does_not_fit_is_refused(of: JobTemplate, start: Start, told: str) -> None:
+def test_an_input_that_does_not_fit_is_refused(of: JobTemplate, start: JobStart, told: str) -> None:
     with pytest.raises(InputInvalid) as caught:
         made(of, start)
     assert caught.value.message.startswith(told)
@@ -143,9 +147,9 @@ def test_an_input_that_does_not_fit_is_refused(of: JobTemplate, start: Start, to
 
 def test_a_process_gets_the_input_as_a_variable_if_it_is_text() -> None:
     of = template({**POD, "env": {"LETTER": "${input}"}}, parameters={}, input={})
-    assert made(of, Start(input="dear\n")).types[0].pod.env == {"LETTER": "dear\n"}
+    assert made(of, JobStart(input="dear\n")).types[0].pod.env == {"LETTER": "dear\n"}
     with pytest.raises(InputInvalid, match="expected UTF-8 text"):
-        made(of, Start(input="/w==", encoding="base64"))
+        made(of, JobStart(input="/w==", encoding="base64"))
 
 
 # -- templates -------------------------------------------------------------------------------------------
@@ -192,8 +196,8 @@ def test_a_template_comes_back_as_the_file_that_made_it() -> None:
 
 # -- keys ------------------------------------------------------------------------------------------------
 def test_no_two_starts_have_one_job() -> None:
-    assert Place("a", "b-c").job != Place("a-b", "c").job
-    assert len(Place("x" * MAX_NAME, "k").job) <= 40
+    assert StartKey("a", "b-c").job != StartKey("a-b", "c").job
+    assert len(StartKey("x" * MAX_NAME, "k").job) <= 40
 
 
 @pytest.mark.parametrize(
@@ -201,13 +205,13 @@ def test_no_two_starts_have_one_job() -> None:
 )
 def test_odd_keys_are_no_starts(key: str) -> None:
     with pytest.raises(InputInvalid):
-        Place("resize", key).checked()
+        StartKey("resize", key).checked()
     with pytest.raises(RecordInvalid):
         place(KEYS, f"{KEYS.tree('starts')}resize/{key}")
 
 
 def test_a_start_is_told_from_one_that_asks_for_something_else() -> None:
-    one = Start(params={"a": "1", "b": "2"}, by="x", at=1.0)
-    assert one.digest == Start(params={"b": "2", "a": "1"}, by="y").digest
-    assert one.digest != Start(params={"a": "1", "b": "3"}).digest
-    assert one.digest != Start(params={"a": "1", "b": "2"}, input="x").digest
+    one = JobStart(params={"a": "1", "b": "2"}, by="x", at=1.0)
+    assert one.digest == JobStart(params={"b": "2", "a": "1"}, by="y").digest
+    assert one.digest != JobStart(params={"a": "1", "b": "3"}).digest
+    assert one.digest != JobStart(params={"a": "1", "b": "2"}, input="x").digest

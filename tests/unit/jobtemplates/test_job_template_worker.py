@@ -16,7 +16,7 @@ from store import codec, families
 from store.entry import Entry
 from store.errors import Conflict
 from store.jobs import Job
-from store.jobtemplates import STARTED, STARTS, Place, Start, Started
+from store.jobtemplates import STARTED, STARTS, JobStart, Started, StartKey
 from store.keys import is_sentinel
 from tests.effort import first
 from tests.node_farms import FATES, KEYS, Fall, Fleet, fleet_of
@@ -50,7 +50,7 @@ class Starts:
         )
 
     async def start(self, key: str, text: str = "x", template: str = "echo") -> Started | None:
-        answer, _ = await begin(self.call, Place(template, key), start_of(self.call, {"text": text}, b""))
+        answer, _ = await begin(self.call, StartKey(template, key), start_of(self.call, {"text": text}, b""))
         await self.clock.settle()
         return answer
 
@@ -144,7 +144,7 @@ async def test_a_key_that_was_answered_starts_nothing_again_also_when_its_job_is
         with pytest.raises(Conflict, match="other parameters"):
             await made.start("a", "y")
         # A starter that asks nobody writes the start once more: it is dropped.
-        await made.fleet.put(Place("echo", "a").start(KEYS), Start(params={"text": "z"}))
+        await made.fleet.put(StartKey("echo", "a").start(KEYS), JobStart(params={"text": "z"}))
         await made.settled()
         assert await made.jobs() == {}
         assert (await made.answers())["echo/a"] == again
@@ -185,7 +185,7 @@ async def test_what_nobody_may_write_there_is_taken_away_and_hinders_nobody() ->
 
 async def test_a_job_of_that_name_is_left_alone() -> None:
     async with starts() as made:
-        place = Place("echo", "a")
+        place = StartKey("echo", "a")
         other = Job(id="0a", name=place.job)
         await made.fleet.put(KEYS.record("jobs", "0a"), other)
         await made.fleet.put(KEYS.name("jobs", place.job), "0a")
@@ -220,14 +220,14 @@ NEWER = {"types": [{**DOCUMENT["job"]["types"][0], "name": "newer"}]}
 
 async def test_a_starter_that_rewrites_its_start_all_the_time_holds_up_nobody() -> None:
     async with starts() as made:
-        farm, busy = made.fleet.farms["f0"], Place("echo", "a").start(KEYS)
+        farm, busy = made.fleet.farms["f0"], StartKey("echo", "a").start(KEYS)
         count = 0
 
         async def meanwhile(request: Any) -> None:
             nonlocal count
             if request.path == "/v1/txn" and busy.encode() in request.body and count < 20:
                 count += 1
-                await made.fleet.put(busy, Start(params={"text": str(count)}))
+                await made.fleet.put(busy, JobStart(params={"text": str(count)}))
 
         farm.faults.before = meanwhile
         for key in "abcd":
