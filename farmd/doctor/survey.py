@@ -196,7 +196,9 @@ def _steps() -> Iterator[tuple[str, ...]]:
     """Every tree of records that this version knows: belongings first, owners last."""
     parts = {name for step in BELONGINGS for name in step}
     whole = [
-        each for each in families.FAMILIES.values() if each.record is not None and each.name not in parts
+        each
+        for each in families.FAMILIES.values()
+        if (each.record is not None or each.proven) and each.name not in parts
     ]
     yield from BELONGINGS
     for owning in (False, True):
@@ -211,10 +213,14 @@ async def survey(client: ConsulClient, keys: Keys, clock: Clock, step: Step = la
     """
 
     async def tree(name: str) -> dict[str, Entry]:
-        page = await client.list(keys.tree(name))
+        family = families.FAMILIES.get(name)
+        # Of a tree without records only the sentinel is looked at.
+        bare = family is not None and family.record is None and family.name not in belongings
+        page = await client.list(keys.sentinel(keys.tree(name)) if bare else keys.tree(name))
         return {raw.key: Entry.of(raw) for raw in page.items}
 
     trees: dict[str, dict[str, Entry]] = {}
+    belongings = {name for step in BELONGINGS for name in step}
 
     async def read(names: Sequence[str]) -> None:
         step(", ".join(names))

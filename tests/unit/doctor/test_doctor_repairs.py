@@ -58,6 +58,8 @@ async def test_every_family_has_a_way_out_that_leaves_nothing_undecodable(family
             "jobs": KEYS.record("jobs", "0b"),
             "runs": KEYS.record("runs", "0b"),
             "schedules": KEYS.record("schedules", "0b"),
+            "jobtemplates": KEYS.record("jobtemplates", "0b"),
+            "started": KEYS.record("started", "greet/one"),
             "rollouts": KEYS.record("rollouts", "0b"),
             "deployments": KEYS.record("deployments", "0b"),
             "services": KEYS.record("services", "0b"),
