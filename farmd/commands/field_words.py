@@ -235,6 +235,7 @@ WORDS: Mapping[str, str] = {
     "done": "Those that succeeded.",
     "Keep.failed": "Those that failed, were replaced or deleted.",
     # job templates
+    "description": "What it is for, in one line.",
     "parameters": "The values that a starter may choose, by their names.",
     "JobTemplateSpec.job": "The document of its jobs, without a name; env and files may say ${param.NAME}.",
     "JobTemplateSpec.input": "Whether starters may send bytes, which stand where the job says ${input}.",

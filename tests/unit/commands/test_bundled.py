@@ -38,6 +38,11 @@ DOCUMENTS: Mapping[str, dict[str, Any]] = {
         "every": 60,
         "job": {"types": [{"name": "main", "pod": POD}]},
     },
+    "job-template": {
+        "name": "hello",
+        "parameters": {"text": {}},
+        "job": {"types": [{"name": "main", "pod": {**POD, "env": {"TEXT": "${param.text}"}}}]},
+    },
     "service": {"name": "hello", "container": {"image": f"web@sha256:{DIGEST}"}, "replicas": 2},
     "node": {"name": "n1", "labels": {"rack": "r1"}},
 }
@@ -46,6 +51,7 @@ OTHERWISE: Mapping[str, dict[str, Any]] = {
     "daemonset": {"rate": 4},
     "job": {"backoff_limit": 1},
     "schedule": {"overlap": "allow"},
+    "job-template": {"description": "Says hello."},
     "service": {"replicas": 3},
     "node": {"labels": {"rack": "r2"}},
 }
