@@ -28,7 +28,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
         yield made
 
 
-async def test_r43_a_starter_with_its_own_rights_starts_jobs_and_changes_nothing_else(
+async def test_r44_a_starter_with_its_own_rights_starts_jobs_and_changes_nothing_else(
     guarded: Guarded,
 ) -> None:
     farming = guarded.client("farm")

@@ -124,7 +124,7 @@ async def falls(fate: str, k: int) -> bool:
 
 
 @pytest.mark.parametrize("fate", first(1, FATES))
-async def test_r43_each_start_makes_one_job_whichever_farm_falls_at_which_transaction(fate: str) -> None:
+async def test_r44_each_start_makes_one_job_whichever_farm_falls_at_which_transaction(fate: str) -> None:
     k = 1
     while await falls(fate, k):
         k += 1
