@@ -10,6 +10,9 @@ key_prefix "farmd/manifests/" { policy = "read" }
 key_prefix "farmd/signatures/" { policy = "list" }
 key_prefix "farmd/names/" { policy = "list" }
 
+# Where farms are, which tell the endpoints of services to the templates of pods.
+key_prefix "farmd/farms/" { policy = "list" }
+
 key_prefix "farmd/intent/@NODE@/" { policy = "list" }
 key_prefix "farmd/reality/@SHARD@/@NODE@/" { policy = "write" }
 key "farmd/agents/@NODE@" { policy = "write" }

@@ -5,6 +5,7 @@ key "farmd/meta/cluster" { policy = "read" }
 key_prefix "farmd/manifests/" { policy = "read" }
 key_prefix "farmd/signatures/" { policy = "list" }
 key_prefix "farmd/names/" { policy = "list" }
+key_prefix "farmd/farms/" { policy = "list" }
 
 key_prefix "farmd/intent/" { policy = "list" }
 key_prefix "farmd/reality/" { policy = "write" }

@@ -10,7 +10,7 @@ from typing import Literal
 
 import msgspec
 
-from store.quantities import Amount, Whole
+from store.quantities import Amount, Seconds, Whole
 
 
 class Device(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -105,13 +105,27 @@ class Volume(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     labels: dict[str, str] = {}
 
 
+class OnChange(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """What the agent does after it rendered a template with another result, while the pod runs."""
+
+    do: Literal["nothing", "signal", "command", "restart"] = "nothing"
+    signal: str = "HUP"
+    command: list[str] = []
+
+
 class File(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """A file with this content, which the container sees under ``path`` and cannot change; with ``encoding``
-    the content is encoded so, because it is no text.
+    the content is encoded so, because it is no text. A process finds it in the folder ``FARMD_FILES``.
+
+    With ``template`` the agent renders the content (R45), and does ``on_change`` when it renders another one
+    later, at a random moment within ``splay`` seconds.
     """
 
     path: str
     content: str = ""
+    template: str = ""
+    on_change: OnChange = OnChange()
+    splay: Seconds = 0.0
     uid: int = 0
     gid: int = 0
     mode: int = 0o444

@@ -86,6 +86,12 @@ FOLLOW = "follow.1"
 SERVICE_PODS = "service-pods.1"
 """The farm knows documents of services that only name pods; an older one would refuse such a document."""
 
+TEMPLATES = "templates.1"
+"""The agent renders templates of files; an older one would write empty files. The farm places such pods only
+on agents that do."""
+PROCESS_FILES = "files.process"
+"""The agent writes ``files`` of processes; an older one would start the pod without them."""
+
 REGISTRY = "registry."
 """Begins the feature of an agent that knows the registry of artifacts of that name."""
 
@@ -138,6 +144,8 @@ def needed_of_farm(manifest: Manifest) -> list[str]:
         LIMITS: limits_process(manifest),
         INIT: bool(manifest.init),
         AFTER_STOP: bool(manifest.after_stop),
+        TEMPLATES: any(file.template for file in manifest.files),
+        PROCESS_FILES: has_process_files(manifest),
     }
     return [feature for feature, wants in asked.items() if wants]
 
@@ -149,6 +157,11 @@ def _has_zstd(manifest: Manifest) -> bool:
 def limits_process(manifest: Manifest) -> bool:
     """Whether a manifest limits a process, for which its agent needs control groups."""
     return manifest.runtime == "process" and manifest.limits != Limits()
+
+
+def has_process_files(manifest: Manifest) -> bool:
+    """Whether a process has files of its manifest."""
+    return manifest.runtime == "process" and bool(manifest.files)
 
 
 def needed(manifest: Manifest) -> tuple[str, ...]:
@@ -189,6 +202,8 @@ def needed(manifest: Manifest) -> tuple[str, ...]:
         PROCESS_IO_WEIGHT: manifest.limits.io_weight > 0 and manifest.runtime == "process",
         HOST_IP: any(port.host_ip for port in manifest.ports.values()),
         INTERNAL_NETWORKS: container is not None and bool(container.internal),
+        TEMPLATES: any(file.template for file in manifest.files),
+        PROCESS_FILES: has_process_files(manifest),
         FILE_ENCODINGS: any(file.encoding for file in manifest.files),
         TMPFS_OPTIONS: any(mount.options for mount in manifest.mounts),
     }

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import msgspec
 
 from store import artifacts, log_destinations, secrets
-from store.containers import Container, File, Mount, Secret
+from store.containers import Container, File, Mount, OnChange, Secret
 from store.errors import InputInvalid, refuse
 from store.images import parse
 from store.keys import valid_name, valid_segment
@@ -38,6 +38,7 @@ MOST_MEMORY, MOST_CORES, MOST_PIDS = 2**60, 100_000, 2**22
 _CONTAINER_HAS = "the runtime 'container' has"
 _SECRET = re.compile(r"[a-zA-Z0-9_][a-zA-Z0-9_.-]{0,127}")
 _SYSCTL = re.compile(r"[a-z0-9_]+([./][a-zA-Z0-9_-]+)+")
+_PROCESS_FILE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")
 _TMPFS_OPTION = re.compile(r"exec|noatime|(uid|gid|nr_inodes)=[0-9]{1,10}")
 
 _MODES = {"host", "none", "bridge", "default", "container", "pasta", "slirp4netns"}
@@ -55,7 +56,8 @@ def mistakes(manifest: Manifest) -> Iterator[Mistake]:
     for at, mount in enumerate(manifest.mounts):
         yield from _of_mount(mount, f"mounts[{at}]")
     for at, file in enumerate(manifest.files):
-        yield from _of_file(file, f"files[{at}]")
+        yield from _of_file(file, f"files[{at}]", process=manifest.runtime == "process")
+        yield from _of_template(file, f"files[{at}]")
     for at, secret in enumerate(manifest.secrets):
         yield from _of_file(secret, f"secrets[{at}]")
     yield from artifacts.mistakes(manifest.artifacts, manifest.runtime)
@@ -66,7 +68,7 @@ def mistakes(manifest: Manifest) -> Iterator[Mistake]:
     for at, file in enumerate(manifest.files):
         if file.encoding and not _is_base64(file.content):
             yield f"files[{at}].content", file.content, "base64, as its encoding says"
-    size = sum(len(file.content.encode()) for file in manifest.files)
+    size = sum(len(f"{file.content}{file.template}".encode()) for file in manifest.files)
     if size > MAX_FILES_BYTES:
         yield "files", f"{size} bytes", f"at most {MAX_FILES_BYTES} bytes in all"
     yield from _of_limits(manifest)
@@ -96,7 +98,7 @@ def _of_secrets(manifest: Manifest) -> Iterator[Mistake]:
 
 def _of_others(manifest: Manifest) -> Iterator[Mistake]:
     """What others than containers do not have: a workload would run without what its file says."""
-    shared = ("mounts", "volumes", "files")
+    shared = ("mounts", "volumes")
     lacking = ("container",) if manifest.runtime == "systemd" else ("container", *shared)
     if manifest.runtime == "process":
         yield from _of_process_secrets(manifest)
@@ -201,10 +203,32 @@ def _of_mount(mount: Mount, field: str) -> Iterator[Mistake]:
         yield f"{field}.size or mode", [mount.size, oct(mount.mode)], "0 or more bytes, a mode up to 0o7777"
 
 
-def _of_file(file: File | Secret, field: str) -> Iterator[Mistake]:
+def _of_template(file: File, field: str) -> Iterator[Mistake]:
+    """What cannot work of a template; its syntax is checked where a person writes it."""
+    change = file.on_change
+    if not file.template:
+        if change != OnChange() or file.splay:
+            yield f"{field}.on_change or splay", "a value", "neither beside content, which never changes"
+        return
+    if file.content or file.encoding:
+        yield f"{field}.template", "content or encoding beside it", "one of them: it is rendered"
+    if not 0 <= file.splay <= LONGEST_SPLAY:
+        yield f"{field}.splay", file.splay, f"0 to {LONGEST_SPLAY:g} seconds"
+    if change.signal.upper().removeprefix("SIG") not in SIGNALS:
+        yield f"{field}.on_change.signal", change.signal, "a signal such as HUP"
+    if (change.do == "command") != bool(change.command):
+        yield f"{field}.on_change", change.command, "a command with do: command, and only there"
+
+
+def _of_file(file: File | Secret, field: str, *, process: bool = False) -> Iterator[Mistake]:
     if isinstance(file, Secret) and not _SECRET.fullmatch(file.name):
         yield f"{field}.name", file.name, "the name of a file in the node's agent.secrets_dir"
-    if isinstance(file, File) or file.path:
+    if process and isinstance(file, File):
+        if not _PROCESS_FILE.fullmatch(file.path):
+            yield f"{field}.path", file.path, "a file name: a process finds the file in $FARMD_FILES"
+        if file.uid or file.gid:
+            yield f"{field}.uid or gid", [file.uid, file.gid], "neither: a process owns its files"
+    elif isinstance(file, File) or file.path:
         yield from _of_path(file.path, f"{field}.path")
     if not 0 <= file.mode <= 0o777 or min(file.uid, file.gid) < 0:
         yield (
@@ -278,6 +302,7 @@ def _is_address(text: str) -> bool:
 MAX_SECONDS = 1e9
 MAX_PORTS_BYTES = Reality.LARGEST * 3 // 4
 """What the ports of a pod take in its reality; the rest is for all else that its agent tells of it (R22)."""
+LONGEST_SPLAY = 3600.0
 LONGEST_DELAY, LONGEST_COMMAND, LONGEST_USER = 300.0, 60.0, 256
 MOST_STEPS, LONGEST_INIT, MOST_RETRIES, LONGEST_AFTER = 16, 86_400.0, 100, 600.0
 LIMITS = frozenset(

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 PREFIX = "FARMD_"
 NODE, INSTANCE = "FARMD_NODE", "FARMD_INSTANCE"
 RESULT, PEERS_FILE, HOSTFILE = "FARMD_RESULT", "FARMD_PEERS_FILE", "FARMD_HOSTFILE"
-ARTIFACTS, SECRETS = "FARMD_ARTIFACTS", "FARMD_SECRETS"
+ARTIFACTS, SECRETS, FILES = "FARMD_ARTIFACTS", "FARMD_SECRETS", "FARMD_FILES"
 MASTER_ADDRESS, MASTER_PORT = "FARMD_MASTER_ADDRESS", "FARMD_MASTER_PORT"
 MEMBER = frozenset(f"FARMD_{name}" for name in ("JOB", "TYPE", "INDEX", "RANK", "WORLD_SIZE", "ATTEMPT"))
 """What the intent of a job's member sets."""
@@ -28,7 +28,7 @@ PEERS = frozenset({PEERS_FILE, HOSTFILE})
 """What the agent sets besides, if the members know one another."""
 
 _AGENTS = re.compile(
-    f"{NODE}|{INSTANCE}|{RESULT}|{PEERS_FILE}|{HOSTFILE}|{ARTIFACTS}|{SECRETS}|FARMD_PORT_.*"
+    f"{NODE}|{INSTANCE}|{RESULT}|{PEERS_FILE}|{HOSTFILE}|{ARTIFACTS}|{SECRETS}|{FILES}|FARMD_PORT_.*"
 )
 _SPOKEN_OF = re.compile(r"\$\{(FARMD_[A-Z0-9_]+)\}")
 
@@ -81,6 +81,7 @@ def check(manifest: Manifest, where: str, also: Collection[str] = ()) -> None:
     known |= {RESULT} if manifest.restart.policy != "always" else set()
     known |= {ARTIFACTS} if any(not each.to.startswith("/") for each in manifest.artifacts) else set()
     known |= {SECRETS} if manifest.runtime == "process" and manifest.secrets else set()
+    known |= {FILES} if manifest.runtime == "process" and manifest.files else set()
     for name, text in [*manifest.env.items(), *dict.fromkeys(manifest.secret_env, "").items()]:
         if name.startswith(PREFIX):
             raise InputInvalid(

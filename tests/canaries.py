@@ -48,6 +48,7 @@ CONFIGURATION: dict[str, str] = {
     **dict.fromkeys(("agent.artifact_retention", "agent.artifact_hosts", "agent.artifact_registries"), PLAIN),
     "agent.artifact_auth": FILE,
     "agent.artifact_ca": PLAIN,
+    "agent.farm_ca": PLAIN,
     "agent.artifact_proxy": ADDRESS,
     "agent.secrets_dir": FILE,
     **dict.fromkeys(("agent.cgroup", "agent.pod_metrics"), PLAIN),
@@ -77,7 +78,12 @@ CONFIGURATION: dict[str, str] = {
 }
 """Each key of the configuration; ``sinks.`` are those of ``[[alerts.sinks]]``."""
 
-SECRET_FIELDS: dict[type, set[str]] = {Manifest: {"env"}, Hook: {"env"}, File: {"content"}, Secret: set()}
+SECRET_FIELDS: dict[type, set[str]] = {
+    Manifest: {"env"},
+    Hook: {"env"},
+    File: {"content", "template"},
+    Secret: set(),
+}
 """Of what people write, the fields whose values nobody is shown who only reads what farmd tells."""
 
 SHOWN_FIELDS: dict[type, set[str]] = {
@@ -88,7 +94,7 @@ SHOWN_FIELDS: dict[type, set[str]] = {
         *("mounts", "volumes", "files", "secrets", "limits", "init", "after_stop"),
     },
     Hook: {"command", "privileged", "user", "timeout"},
-    File: {"path", "uid", "gid", "mode", "encoding"},
+    File: {"path", "uid", "gid", "mode", "encoding", "on_change", "splay"},
     Secret: {"name", "path", "uid", "gid", "mode", "secret"},
 }
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from farmd.agent.artifacts.cache import Artifacts
+from farmd.agent.endpoints import Endpoints
 from farmd.agent.errors import AgentError
 from farmd.agent.forwarding.forwarder import Forwarder
 from farmd.agent.intents import Intents
@@ -27,11 +28,13 @@ from farmd.agent.model import AgentConfig, ContainerConfig, SigningConfig, Syste
 from farmd.agent.pods import Pods
 from farmd.agent.ports import PortRange
 from farmd.agent.reality import RealityWriter
+from farmd.agent.rendering import Renderer
 from farmd.agent.runtimes.process import Processes
 from farmd.agent.runtimes.runtime import Runtime, Runtimes
 from farmd.agent.secrets import Secrets
 from farmd.agent.state import StateDirectory
 from farmd.agent.supervisor import Supervisor
+from farmd.agent.templates import Templates
 from farmd.agent.usage import Usages
 from farmd.agent.watcher import Checker, HealthWatcher
 from farmd.observe.progress import Progress
@@ -102,6 +105,7 @@ class Agent:
             clock=clock,
             recorder=recorder,
         )
+        self._endpoints = Endpoints(client, keys, clock, rng, config.farm_ca)
         self.runtimes = Runtimes(
             Processes(self.state, config.node, environ, clock, config.users, leases, config.cgroup),
             *([] if container is None else [_containers(container, *given)]),
@@ -109,6 +113,15 @@ class Agent:
             *runtimes,
             artifacts=self._artifacts,
             secrets=Secrets(config.secrets),
+            renderer=(renderer := Renderer(config.node, self.state, self._endpoints, environ)),
+        )
+        self._templates = Templates(
+            renderer=renderer,
+            runtimes=self.runtimes,
+            state=self.state,
+            clock=clock,
+            rng=rng,
+            wake=self._wake.set,
         )
         able = [
             *(features.JOBS, features.ADDRESS, features.LEAVING, features.RESTART_AFTER, features.LOGS),
@@ -230,6 +243,7 @@ class Agent:
                 told=lambda instance: self._reality.told(instance, "stopping"),
                 wake=self._wake.set,
             ),
+            templates=self._templates,
             clock=self._clock,
             ids=ids,
             recorder=recorder,
@@ -308,6 +322,7 @@ class Agent:
                 for runtime in self.runtimes:
                     await runtime.close()
                 await self._artifacts.close()
+                await self._endpoints.close()
                 await self._checker.close()
                 self._leases.close()
             stopped = self.config.stop_workloads_on_exit

@@ -108,13 +108,20 @@ def stop_signal(manifest: Manifest) -> signal.Signals:
     Raises:
         StartFailed: no signal has that name.
     """
-    name = manifest.stop.signal.upper().removeprefix("SIG")
+    return signal_of(manifest.stop.signal, "stop.signal", "TERM or INT")
+
+
+def signal_of(name: str, field: str = "on_change.signal", such_as: str = "HUP") -> signal.Signals:
+    """A signal by its name.
+
+    Raises:
+        StartFailed: no signal has that name.
+    """
     try:
-        return signal.Signals[f"SIG{name}"]
+        return signal.Signals[f"SIG{name.upper().removeprefix('SIG')}"]
     except KeyError as error:
         raise StartFailed(
-            f"stop.signal: found {manifest.stop.signal!r}, expected a signal such as TERM or INT",
-            field="stop.signal",
+            f"{field}: found {name!r}, expected a signal such as {such_as}", field=field
         ) from error
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 
@@ -25,9 +25,11 @@ from farmd.agent.model import LOST, Identity
 from farmd.agent.pod import Leave, Pod, describe
 from farmd.agent.pods import Pods
 from farmd.agent.ports import PortRange
+from farmd.agent.rendering import Rendered, Renderer
 from farmd.agent.runtimes.runtime import Busy, Ended, Launch, Runtime, Runtimes
 from farmd.agent.secrets import NOTHING, Opened
 from farmd.agent.state import StateDirectory
+from farmd.agent.templates import Templates
 from farmd.agent.watcher import HealthWatcher
 from store.manifests import Manifest
 from store.ports import Clock, Ids, Recorder
@@ -50,6 +52,7 @@ class Lifecycle:
     ports: PortRange
     health: HealthWatcher
     leaves: Leaves
+    templates: Templates
     clock: Clock
     ids: Ids
     recorder: Recorder
@@ -76,10 +79,7 @@ class Lifecycle:
             StartFailed: with the reason for people.
         """
         start = self.ids.new()
-        opened = await self._opened(pod, start)
-        manifest = pod.target
-        if manifest is None:
-            raise StartFailed(pod.problem)
+        manifest, opened, rendered, ports = await self._ready(pod, start)
         if pod.awaits_start and pod.record.start_by <= self.clock.now():
             raise StartFailed(
                 f"the signature of manifest {pod.record.manifest[:12]} ended before its first start"
@@ -90,11 +90,16 @@ class Lifecycle:
             instance=pod.instance,
             sha=pod.record.manifest,
             manifest=manifest,
-            ports=self.ports.assign(pod.instance, manifest, same=pod.record.held),
+            ports=ports,
             start=start,
             started=self.clock.now(),
-            vars={**pod.record.vars, **opened.own(manifest)},
+            vars={
+                **pod.record.vars,
+                **opened.own(manifest),
+                **Renderer.own(manifest, rendered.folder),
+            },
             secrets=opened,
+            rendered=rendered,
             peers=self.pods.peers(pod.record),
             kept=pod.record.keeps(pod.record.manifest),
             # An intent tells the counter of what an older agent started; without the store it stays unknown.
@@ -129,13 +134,25 @@ class Lifecycle:
         log.info("pod.started", instance=pod.instance, pid=identity.pid, manifest=identity.manifest[:12])
         self.attach(pod, identity)
 
-    async def _opened(self, pod: Pod, start: str) -> Opened:
-        """The secrets of the manifest that is wanted once they are open: it may change meanwhile."""
-        while (manifest := pod.target) is not None and manifest.sealed:
-            opened = await asyncio.to_thread(self.runtimes.secrets.open, manifest, pod.instance, start)
+    async def _ready(self, pod: Pod, start: str) -> tuple[Manifest, Opened, Rendered, Mapping[str, int]]:
+        """The manifest that is wanted, its open secrets, its rendered files, and its ports. Another one may
+        be wanted once they are ready: then these are.
+
+        Raises:
+            StartFailed: with the reason for people.
+        """
+        while (manifest := pod.target) is not None:
+            opened, rendered = NOTHING, Rendered()
+            ports = self.ports.assign(pod.instance, manifest, same=pod.record.held)
+            if manifest.sealed:
+                opened = await asyncio.to_thread(self.runtimes.secrets.open, manifest, pod.instance, start)
+            if manifest.files and self.runtimes.renderer is not None:
+                rendered, _ = await self.runtimes.renderer.all(
+                    pod.instance, start, manifest, ports, pod.record.vars
+                )
             if pod.target is manifest:
-                return opened
-        return NOTHING
+                return manifest, opened, rendered, ports
+        raise StartFailed(pod.problem)
 
     async def _begun(self, runtime: Runtime, launch: Launch) -> Identity:
         """Start it; the secrets of a start that failed go at once."""
@@ -171,6 +188,7 @@ class Lifecycle:
         runtime = self.runtimes.of(identity.runtime)
         pod.old_user = runtime.old_user(identity, pod.manifest) if pod.manifest is not None else ""
         pod.unwatch = runtime.watch(identity, self.wake)
+        self.templates.begin(pod)
         self.wake()
 
     def observe(self, pod: Pod) -> bool:
@@ -207,6 +225,7 @@ class Lifecycle:
     def detach(self, pod: Pod) -> None:
         """Stop watching; the process itself is left as it is."""
         self.health.end(pod)
+        self.templates.end(pod)
         if pod.unwatch is not None:
             pod.unwatch()
             pod.unwatch = None

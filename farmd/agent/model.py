@@ -57,7 +57,9 @@ class AgentConfig:
     outgoing connections. ``address`` is the address of the agent's HTTP for other machines. Health checks
     connect to ``check_host``. ``labels`` win over the agent's own facts. ``watch_wait`` bounds the time
     until the agent notices a restore of the store from a snapshot (R16). ``users``: as whom programs of the
-    node run. ``cgroup`` is the folder below which its processes get control groups, ``auto`` or ``none``.
+    node run. ``farm_ca`` is the file of the authorities
+    of farms' certificates; empty: the machine's. ``cgroup`` is the folder below which its processes get
+    control groups, ``auto`` or ``none``.
     """
 
     node: str
@@ -78,6 +80,7 @@ class AgentConfig:
     log_to: tuple[str, ...] = ()
     log_hosts: tuple[str, ...] = ()
     log_ca: str = ""
+    farm_ca: str = ""
     asks_for_keys: bool = False
     """Whether its HTTP wants a one-time key of who has no token."""
     exec: bool = False

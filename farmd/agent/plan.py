@@ -34,6 +34,7 @@ class Situation:
     ``leaves``: it has something to do before a stop signal; ``leaving``: it does that now; ``left``: that is
     over (R39). ``stopping`` is the time of the stop signal, ``killed`` that of the last SIGKILL.
     ``ailing_at``: when a process that goes on failing its check is restarted, for the reason ``ailment``.
+    ``stale`` says why a start brings it files that it lacks.
     ``isolated`` is the time without contact to the store; ``halting``: the agent was told to stop its
     workloads and end.
     """
@@ -64,6 +65,7 @@ class Situation:
     isolated: float = 0.0
     confirmed: bool = True
     halting: bool = False
+    stale: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +186,7 @@ def reason_to_stop(pod: Situation) -> str:
         return "replaced by another manifest"
     if pod.startable and pod.restart:
         return "a restart was requested"
-    return ""
+    return pod.stale if pod.stale and _may_restart(pod) else ""
 
 
 def _may_restart(pod: Situation) -> bool:

@@ -112,6 +112,7 @@ class Pod:
     ``unsaved`` says why the pod's state is not on disk; empty if it is. ``doubt`` says why its runtime cannot
     tell now what runs, so that the pod is left as it is. ``cut_off_at``: when its lease was over last, as far
     as this agent knows; monotonic, and -inf once an answer that was asked for later was obeyed.
+    ``files_problem`` says why its rendered files are not up to date, ``stale`` why a restart brings them.
     ``failing_from``: since when its process fails its check without a pass; monotonic. ``stages``: how far
     its start is, where that has stages (R43).
     """
@@ -144,6 +145,8 @@ class Pod:
     unwatch: Callable[[], None] | None = None
     old_user: str = ""
     stages: Stages | None = None
+    files_problem: str = ""
+    stale: str = ""
 
     @property
     def instance(self) -> str:
@@ -235,6 +238,7 @@ class Pod:
             isolated=isolated,
             confirmed=self.cut_off_at == -math.inf,
             halting=halting,
+            stale=self.stale,
         )
 
     def _ailing_at(self) -> float:
@@ -349,7 +353,7 @@ class Pod:
         problem = self.problem or (preparation.problem if preparation is not None else "")
         if not problem:
             unsaved = f"{self.unsaved}: this pod's record is not saved" if self.unsaved else ""
-            parts = (self.doubt, self.record.reason, unsaved, self.warning)
+            parts = (self.doubt, self.record.reason, unsaved, self.warning, self.files_problem)
             return "; ".join(part for part in parts if part)
         return f"cannot act on intent {self._refused()}: {problem}" if self.record.acted else problem
 

@@ -296,6 +296,10 @@ class StateDirectory:
         """Where the files are that its starts exchange with the agent."""
         return self.directory(instance) / "starts"
 
+    def rendered(self, instance: str) -> Path:
+        """Where the rendered files of its starts are."""
+        return self.directory(instance) / "rendered"
+
     def known(self) -> list[str]:
         """Every instance that has a directory.
 

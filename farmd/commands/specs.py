@@ -222,8 +222,19 @@ def check_pod(pod: Manifest, source: str, field: str = "pod", also: Collection[s
 
     manifest_check.check(pod, source, f"{field}.")
     variables.check(pod, f"{source}: {field}.", also)
+    if any(file.template for file in pod.files):
+        _check_templates(pod, source, field)
     quantities.check_bytes(pod.resources, f"{source}: {field}.resources")
     check_placement_of(pod, source, field)
+
+
+def _check_templates(pod: Manifest, source: str, field: str) -> None:
+    from store import templates  # Jinja2 is imported where there is a template
+
+    for number, file in enumerate(pod.files):
+        if file.template and (why := templates.mistake(file.template)):
+            where = f"{field}.files[{number}].template"
+            raise InputInvalid(f"{source}: {where}: {why}", field=where)
 
 
 def check_pod_labels(labels: Mapping[str, str], source: str, field: str = "pod_labels") -> None:

@@ -212,6 +212,14 @@ class AgentSection(Section, frozen=True):
             check=_proxy,
         ),
     ] = ""
+    farm_ca: Annotated[
+        str,
+        key(
+            "File of the authorities of farms' certificates, which `service()` in templates asks; empty: the"
+            " machine's.",
+            check=_absolute,
+        ),
+    ] = ""
     secrets_dir: Annotated[
         str, key("Folder with the files that `secrets` in manifests name.", check=_absolute)
     ] = "/etc/farmd/secrets"

@@ -68,6 +68,7 @@ def build_agent(dependencies: Dependencies) -> Built:
         log_ca=section.log_ca,
         exec=section.exec,
         exec_signed=section.signatures == "enforce" and not section.exec_unsigned,
+        farm_ca=section.farm_ca,
         asks_for_keys=asks_for_keys(dependencies.config.web),
     )
     container = ContainerConfig(

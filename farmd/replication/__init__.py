@@ -42,6 +42,8 @@ DECLARATION = KindOfWork(
         "follow.1",
         "init.1",
         "after-stop.1",
+        "templates.1",
+        "files.process",
     ),
     wiped="no_rcs_found",
     owns_pods=True,

@@ -33,7 +33,7 @@ def _variables(env: Any) -> Any:
 
 
 def _files(files: Any) -> Any:
-    return _each(files, "content")
+    return _each(_each(files, "content"), "template")
 
 
 def _each(items: Any, field: str) -> Any:

@@ -110,11 +110,11 @@ MAY_WRITE = {
 MAY_READ = {
     "farm": set(EXAMPLES) - SECRETS,
     f"agent-{MINE}": {"cluster", "manifests", "intent", "node sentinel", "reality", "agents", "nodes"}
-    | {"access", "another purpose"}
+    | {"access", "another purpose", "farms"}
     | SIGNED_FOR,
     "agents": REPORTED
     | LOGS
-    | {"cluster", "manifests", "nodes", "record of another", "shard sentinel", *SIGNED_FOR}
+    | {"farms", "cluster", "manifests", "nodes", "record of another", "shard sentinel", *SIGNED_FOR}
     | {"intent", "intent of another", "node sentinel", "node sentinel of another"},
     "operator": set(EXAMPLES),
     "reader": set(EXAMPLES),

@@ -207,6 +207,7 @@ class Containers:
         exits.trim(folder)
         start_files.lay_out(starts, launch, None)
         start_files.keep_only(starts, launch.start, self._state.trash)
+        start_files.keep_only(self._state.rendered(launch.instance), launch.start, self._state.trash)
         return start_files.paths(starts, launch.start)
 
     async def start(self, launch: Launch) -> Identity:
@@ -220,6 +221,7 @@ class Containers:
         await self.remove(launch.instance)
         real, binds = await asyncio.to_thread(self._lay_out, launch.instance, launch.manifest, launch.kept)
         binds += await asyncio.to_thread(launch.secrets.lay_out, launch.manifest, None)
+        binds += await asyncio.to_thread(launch.rendered.lay_out, launch.manifest, None)
         before = await asyncio.to_thread(_places, real)
         files = await asyncio.to_thread(self._make_files, launch, binds)
         body = container_config.create_body(self._node, replace(launch, manifest=real), binds, files)

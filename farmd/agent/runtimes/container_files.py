@@ -32,7 +32,9 @@ def lay_out(folder: Path, manifest: Manifest, secrets_dir: Path) -> list[Bind]:
     for mount in manifest.mounts:
         if mount.type == "bind" and mount.create:
             runtime.make_folders(mount.source)
-    wanted: list[_Wanted] = [(file.path, file.body, file.uid, file.gid, file.mode) for file in manifest.files]
+    wanted: list[_Wanted] = [
+        (file.path, file.body, file.uid, file.gid, file.mode) for file in manifest.files if not file.template
+    ]
     for secret in manifest.secrets:
         if secret.secret:
             continue  # it is on no disk

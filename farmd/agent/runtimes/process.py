@@ -234,7 +234,10 @@ class Processes(Attending):
             Busy: the instance already has a shim.
             StartFailed: with the reason.
         """
-        launch.secrets.lay_out(launch.manifest, self._users.of(launch.manifest, kept=launch.kept))
+        user = self._users.of(launch.manifest, kept=launch.kept)
+        launch.secrets.lay_out(launch.manifest, user)
+        self._state.create(launch.instance)
+        self._lay_out_rendered(launch, user)
         spec = self.ready(launch)
         directory = self._state.directory(launch.instance)
         with self._memory(launch) as lease:

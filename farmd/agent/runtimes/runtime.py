@@ -20,6 +20,7 @@ import msgspec
 from farmd.agent.disk import Disk, DiskSilent
 from farmd.agent.errors import StartFailed
 from farmd.agent.model import Identity
+from farmd.agent.rendering import Rendered, Renderer
 from farmd.agent.secrets import NOTHING, Opened, SecretConfig, Secrets
 from store import features
 from store.access import Exec
@@ -138,7 +139,7 @@ class Launch:
     ``restart`` is the counter that it acts on (R28), ``vars`` are its intent's variables, ``peers`` is the
     document that names its peers, empty without one (R29). ``kept``: it starts again as it started under an
     earlier version of the agent, which knew no rules of users. ``secrets`` are what this start was given of
-    its manifest's sealed ones.
+    its manifest's sealed ones, ``rendered`` the files that the agent renders and those of a process.
     """
 
     instance: str
@@ -152,6 +153,7 @@ class Launch:
     peers: bytes = b""
     kept: bool = False
     secrets: Opened = field(default=NOTHING, repr=False)
+    rendered: Rendered = field(default_factory=Rendered, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,10 +319,15 @@ class Runtimes:
     """The runtimes of one agent, by name."""
 
     def __init__(
-        self, *runtimes: Runtime, artifacts: Artifacts | None = None, secrets: Secrets | None = None
+        self,
+        *runtimes: Runtime,
+        artifacts: Artifacts | None = None,
+        secrets: Secrets | None = None,
+        renderer: Renderer | None = None,
     ) -> None:
         self._by_name = {runtime.name: runtime for runtime in runtimes}
         self.secrets = secrets or Secrets(SecretConfig())
+        self.renderer = renderer
         self._artifacts = artifacts
         self._elsewhere = Disk()
 
@@ -373,6 +380,8 @@ class Runtimes:
         runtime = self.of(manifest.runtime)
         if self._artifacts is not None:
             await self._artifacts.get(manifest, tell, kept=kept)
+        if self.renderer is not None:
+            await self.renderer.prepare(instance, manifest)
         await runtime.prepare(instance, manifest, tell, kept=kept)
 
     async def tidy_artifacts(self, needed: Sequence[Manifest], healthy: Sequence[Manifest]) -> None:
@@ -389,4 +398,5 @@ class Runtimes:
         found = [feature for runtime in self for feature in runtime.features]
         found += self._artifacts.rules.features() if self._artifacts is not None else []
         found += self.secrets.features()
+        found += [] if self.renderer is None else [features.TEMPLATES, features.PROCESS_FILES]
         return list(dict.fromkeys(found))

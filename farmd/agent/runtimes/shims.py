@@ -208,6 +208,11 @@ class Shims:
         start_files.lay_out(self._state.starts(launch.instance), launch, user)
         return marshal.dumps(self._spec(launch, user) | {"places": list(places)})
 
+    def _lay_out_rendered(self, launch: Launch, user: Account) -> list[tuple[str, str]]:
+        """Write the rendered files of a start in place of those of earlier ones; as ``Rendered.lay_out``."""
+        start_files.keep_only(self._state.rendered(launch.instance), launch.start, self._state.trash)
+        return launch.rendered.lay_out(launch.manifest, user)
+
     @contextlib.contextmanager
     def _memory(self, launch: Launch) -> Iterator[int | None]:
         """What the shim of a start gets as its stderr, so that it can hold the lease; None: it has none."""

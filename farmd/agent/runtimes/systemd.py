@@ -386,6 +386,7 @@ class Units(Attending):
             self._lay_out, launch.instance, launch.manifest, user, launch.kept
         )
         binds += await asyncio.to_thread(launch.secrets.lay_out, launch.manifest, user)
+        binds += await asyncio.to_thread(self._lay_out_rendered, launch, user)
         spec = await asyncio.to_thread(self._checked_spec, launch, real)
         await asyncio.to_thread(
             container_files.keep_only, self._files(launch.instance), binds, self._state.trash

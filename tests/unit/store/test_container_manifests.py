@@ -36,7 +36,22 @@ def test_the_body_of_a_process_is_what_it_was() -> None:
     [
         ({"runtime": "container"}, "container: found 'nothing', expected at least the container's image"),
         ({"command": ["x"], "container": {"image": "web"}}, "container: found 'a value', expected nothing"),
-        ({"command": ["x"], "files": [{"path": "/etc/x"}]}, "files: found 'a value'"),
+        (
+            {"command": ["x"], "files": [{"path": "/etc/x"}]},
+            "files[0].path: found '/etc/x', expected a file name",
+        ),
+        (
+            {"command": ["x"], "files": [{"path": "x", "template": "{{ 1 }}", "content": "y"}]},
+            "files[0].template: found 'content or encoding beside it'",
+        ),
+        (
+            {"command": ["x"], "files": [{"path": "x", "content": "y", "splay": 3}]},
+            "files[0].on_change or splay: found 'a value', expected neither beside content",
+        ),
+        (
+            {"command": ["x"], "files": [{"path": "x", "template": "y", "on_change": {"do": "command"}}]},
+            "files[0].on_change: found an empty list, expected a command with do: command",
+        ),
         ({"command": ["x"], "ports": {"http": {"container": 80}}}, "ports.http.container: found 80"),
         ({"runtime": "container", "container": {}}, "container.image: missing"),
         (having(image="Web:1"), "container.image: found 'Web:1', expected an image"),

@@ -85,7 +85,11 @@ REACH: dict[type, dict[str, str]] = {
     DeviceReservation: dict.fromkeys(
         ("driver", "count", "device_ids", "capabilities", "options"), "device-reservations"
     ),
-    File: dict.fromkeys(("path", "content", "uid", "gid", "mode", "encoding"), OWN),
+    File: {
+        **dict.fromkeys(("path", "content", "template", "uid", "gid", "mode", "encoding"), OWN),
+        "on_change": "a signal to the pod's own processes, or a command as its user",
+        "splay": BOUND,
+    },
     Secret: {"name": NODES, "secret": OWN, **dict.fromkeys(("path", "uid", "gid", "mode"), OWN)},
     Ulimit: dict.fromkeys(("soft", "hard"), BOUND),
 }
