@@ -53,6 +53,11 @@ class Node(msgspec.Struct, rename="pascal", frozen=True):
     serf: bool = False
 
 
+def dns_name(service: str, asked: Catalog, domain: str) -> str:
+    """The name under which Consul's DNS answers for a service: ``web.service.consul``."""
+    return f"{asked.name or service}.service.{domain}"
+
+
 class Registered(msgspec.Struct, rename="pascal", frozen=True):
     """An instance as those find it who ask for its name."""
 

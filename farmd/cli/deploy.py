@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from farmd.compose.project import Project
     from farmd.deploy.commands import Deployment
     from farmd.deploy.project import ResolvedServices
+    from farmd.deploy.protocols import DNSClient
+    from farmd.deploy.resolver import ServiceSpecResolver
 
 # ``farmctl deploy``: bring services to what compose files, or files of the house, say of them.
 
@@ -97,7 +99,8 @@ async def deploy(
     project, named = project_of(services, paths, project_name, profiles, with_files=with_files)
     for warning in project.warnings:
         invocation.say(f"warning: {warning}")
-    wanted = _wanted(project)
+    resolver = await _resolver(project, invocation.client)
+    wanted = _wanted(project, resolver)
     title = f"project {project.name}" if project.name else "files"
     asks = on_terminal() and not invocation.settings.yes  # the plan shows what is taken over
     call = replace(invocation.call, supersede=supersede or asks)
@@ -118,16 +121,26 @@ async def deploy(
                     made.remove(gone)
                 else:
                     made.remarks.append(f"! not in the files: {', '.join(gone)}; --prune removes them")
+            for name, spec in wanted.services.items():
+                record = made.scene.records.get(name)
+                if (found := resolver.dns_name(spec)) and (record is None or record.record.catalog is None):
+                    made.remarks.append(f"{name}: in Consul's DNS as {found}")
             return made
 
         await carry_out(invocation, make, title, detailed=detailed_exitcode)
 
 
-def _wanted(project: Project) -> ResolvedServices:
-    from farmd.deploy.project import ResolvedServices
+async def _resolver(project: Project, dns: DNSClient) -> ServiceSpecResolver:
+    """The domain is read only if a service has a name in it."""
     from farmd.deploy.resolver import ServiceSpecResolver
 
-    resolver = ServiceSpecResolver(secrets.SystemRandom())
+    named = any(spec.catalog is not None for spec in project.services.values())
+    return ServiceSpecResolver(secrets.SystemRandom(), await dns.domain() if named else "")
+
+
+def _wanted(project: Project, resolver: ServiceSpecResolver) -> ResolvedServices:
+    from farmd.deploy.project import ResolvedServices
+
     return ResolvedServices(
         services={name: resolver.resolve(spec) for name, spec in project.services.items()},
         after=project.after,

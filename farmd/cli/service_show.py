@@ -135,8 +135,9 @@ async def describe(invocation: Invocation, name: str) -> None:
     _, sightings = await commands.PodsWatch(call, name).look()
     found = serving(sightings, ())
     published = await StatusStore(call.client, call.keys, "catalog", Status).get(record.id)
+    domain = "" if record.catalog is None else await call.client.domain()
     facts = [
-        *service_tables.facts(row, call.clock.now(), published),
+        *service_tables.facts(row, call.clock.now(), published, domain),
         ("Endpoints", f"{len(found)} of {len(sightings)} pods"),
         *(("Endpoint", f"{service_tables.where(each)}  {each.node}/{each.instance}") for each in found),
     ]

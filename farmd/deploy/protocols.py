@@ -40,6 +40,13 @@ class NameResolver(Protocol):
         """A pod's name; what it does not know comes back as it is."""
 
 
+class DNSClient(Protocol):
+    """Knows the domain in which services are found. Farms write the names (``farmd.catalog``)."""
+
+    async def domain(self) -> str:
+        """The domain of Consul's DNS, such as ``consul``."""
+
+
 class VolumeClient(Protocol):
     """Makes volumes."""
 

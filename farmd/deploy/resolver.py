@@ -211,9 +211,19 @@ def _absolute(path: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ServiceSpecResolver:
-    """Resolves specs; ``rng`` draws the names of services without one."""
+    """Resolves specs; ``rng`` draws the names of services without one.
+
+    ``cluster_domain`` is the domain of Consul's DNS, which has the names of services in Consul's catalogue.
+    """
 
     rng: Rng
+    cluster_domain: str = "consul"
+
+    def dns_name(self, spec: ServiceSpec) -> str:
+        """The name by which programs find a service; empty if it is not in Consul's catalogue."""
+        if spec.catalog is None:
+            return ""
+        return catalog.dns_name(spec.name, spec.catalog, self.cluster_domain)
 
     def resolve(self, spec: ServiceSpec) -> ServiceSpec:
         """The same service, valid, named and with defaults.

@@ -9,6 +9,7 @@ from farmd.kinds import title
 from farmd.services.commands import ServiceRow
 from farmd.services.endpoints import Endpoint
 from farmd.tables.model import Column, Table, ago, pairs
+from store.catalog import dns_name
 from store.images import parse
 from store.services import NOUN, Service, Version
 from store.status import Status
@@ -63,9 +64,11 @@ def where(endpoint: Endpoint) -> str:
     return f"{host}:{endpoint.port}"
 
 
-def facts(row: ServiceRow, now: float, published: Status | None = None) -> list[tuple[str, str]]:
+def facts(
+    row: ServiceRow, now: float, published: Status | None = None, domain: str = ""
+) -> list[tuple[str, str]]:
     """The lines of ``describe`` for a service, without its endpoints; ``published`` is the status of its
-    entries in Consul's catalogue.
+    entries in Consul's catalogue, ``domain`` that of Consul's DNS where it was read.
     """
     record = row.record
     return [
@@ -75,6 +78,7 @@ def facts(row: ServiceRow, now: float, published: Status | None = None) -> list[
         ("Port", record.port),
         ("Active", active(row)),
         *_catalog(record, published),
+        *([("DNS", dns_name(record.name, record.catalog, domain))] if record.catalog and domain else []),
         ("Labels", pairs(record.labels)),
         ("Age", f"{ago(now, record.created)}, created {rfc3339(record.created)}"),
     ]

@@ -104,13 +104,13 @@ def add_runbook_routes(app: web.Application) -> None:
 
 async def _read_runbook(request: web.Request) -> web.Response:
     name = request.match_info["name"]
-    text = find(name)
+    text = find_runbook(name)
     if text is None:
         raise web.HTTPNotFound(text=f"runbook: found {name[:80]!r}, expected one of an alert: Farmd….md")
     return web.Response(text=text, content_type="text/plain", charset="utf-8")
 
 
-def find(name: str) -> str | None:
+def find_runbook(name: str) -> str | None:
     """The text of a runbook by its file's name; None: there is none."""
     if re.fullmatch(r"Farmd[A-Za-z]{1,60}\.md", name) is None:
         return None

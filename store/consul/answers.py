@@ -49,7 +49,8 @@ class AgentLimits(msgspec.Struct, frozen=True):
     """The agent's configured limits (bytes, and connections); 0 where the agent does not tell.
 
     ``raft_heartbeat``: how long a server waits for its leader before it may stand for election, as Go writes
-    it (``5s``). ``data_directory`` is a path on the agent's machine. Both are empty where they are not told.
+    it (``5s``). ``data_directory`` is a path on the agent's machine. ``dns_domain`` ends in a dot. All of
+    them are empty where they are not told.
     """
 
     http_max_conns_per_client: int = msgspec.field(name="HTTPMaxConnsPerClient", default=0)
@@ -57,6 +58,7 @@ class AgentLimits(msgspec.Struct, frozen=True):
     txn_max_req_len: int = msgspec.field(name="TxnMaxReqLen", default=0)
     raft_heartbeat: str = msgspec.field(name="ConsulRaftHeartbeatTimeout", default="")
     data_directory: str = msgspec.field(name="DataDir", default="")
+    dns_domain: str = msgspec.field(name="DNSDomain", default="")
 
 
 class AgentSelf(msgspec.Struct, rename="pascal"):

@@ -280,6 +280,14 @@ class ConsulClient:
         """What the agent that answers tells of itself: its version, node and limits."""
         return answers.converted(await self._library.agent.self(), AgentSelf, Op.AGENT)
 
+    async def domain(self) -> str:
+        """The domain of Consul's DNS; its default if the agent does not tell, or the token may not ask."""
+        try:
+            told = (await self.agent()).debug_config.dns_domain
+        except AccessDenied:
+            told = ""
+        return told.strip(".") or "consul"
+
     @property
     def acl(self) -> Acl:
         """Policies and tokens, for the commands that make them."""

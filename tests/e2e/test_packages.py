@@ -93,7 +93,7 @@ def test_an_installed_wheel_alone_sets_up_a_host_and_knows_the_policies(empty, t
 
 
 def test_an_installed_farm_has_the_runbooks_of_its_version(empty):
-    code = "from farmd.web.runbooks import find; print(find('FarmdNoFarm.md'))"
+    code = "from farmd.web.services import find_runbook; print(find_runbook('FarmdNoFarm.md'))"
     expected = (ROOT / "docs/runbooks/FarmdNoFarm.md").read_text()
     assert run(empty / "bin/python", "-P", "-I", "-c", code) == expected + "\n"
 

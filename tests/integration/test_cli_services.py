@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -97,6 +98,7 @@ def test_a_service_is_published_in_consuls_catalogue_and_taken_out(farmctl: Farm
     assert told["published"] is None
     described = farmctl.ok("service", "describe", "till").out
     assert "pay in Consul, tags edge, eu; no farm has looked at it yet" in described
+    assert re.search("^DNS: +pay.service.consul$", described, re.MULTILINE)
     assert farmctl.ok(*asked, "--canary-tag", "canary").out.startswith("service/till unchanged")
     for word, found in (
         ("--as", "a.b"),

@@ -135,6 +135,24 @@ async def test_a_tag_is_pinned_to_what_its_registry_serves(
     assert await resolver.resolve(image, policy) == expected  # type: ignore[arg-type]
 
 
+async def test_with_the_policy_missing_the_digest_that_machines_run_is_used() -> None:
+    registry = Registry()
+    resolver = ImageDigestResolver(registry, machines=(f"x:1@{DIGEST}", f"web:1@{OTHER}", f"web:1@{DIGEST}"))
+    assert await resolver.resolve("web:1", "missing") == (f"web:1@{OTHER}", "missing")
+    assert registry.asked == []
+    assert await resolver.resolve("web:1", "always") == (f"web:1@{DIGEST}", "missing")
+    assert await resolver.resolve("web:2", "missing") == (f"web:2@{DIGEST}", "missing")
+    assert registry.asked == ["web:1", "web:2"]
+
+
+async def test_without_an_answer_a_new_service_gets_the_image_that_others_run_under_the_tag() -> None:
+    stands = {"other": running(f"web:1@{OTHER}", f"web:1@{OTHER}"), "web": running(f"web:1@{DIGEST}")}
+    specs = {name: service("web:1", name=name) for name in ("web", "new")}
+    found, _ = await pinned(specs, Registry(refusal=NoDigest("r.example is away")), stands)
+    images_of = {name: spec.container.image for name, spec in found.items()}
+    assert images_of == {"web": f"web:1@{DIGEST}", "new": f"web:1@{OTHER}"}
+
+
 async def test_each_image_is_asked_for_once_and_few_at_once() -> None:
     registry = Registry()
     specs = {f"s{at}": service(f"web:{at // 2}") for at in range(60)}

@@ -26,6 +26,7 @@ from farmd.deploy.spec import (
     VolumeSpec,
 )
 from store.errors import InputInvalid
+from store.services import Catalog
 
 
 def spec(name: str = "web", image: str = "nginx", ports: str = "", **fields: Any) -> ServiceSpec:
@@ -124,6 +125,16 @@ def test_resolving_twice_is_resolving_once(good: ServiceSpec) -> None:
     assert resolver.resolve(resolved) == resolved
     assert resolved.name
     assert resolved.container.log == LogDriver()
+
+
+@pytest.mark.parametrize(
+    ("catalog", "name"),
+    [(None, ""), (Catalog(), "web.service.corp"), (Catalog(name="pay"), "pay.service.corp")],
+)
+def test_a_service_has_a_name_in_the_domain_of_the_cluster(catalog: Catalog | None, name: str) -> None:
+    resolver = ServiceSpecResolver(random.Random(3), cluster_domain="corp")
+    resolved = resolver.resolve(spec(name="web", catalog=catalog, ports="80"))
+    assert resolver.dns_name(resolved) == name
 
 
 def test_a_global_service_has_no_count() -> None:
