@@ -29,6 +29,7 @@ HOMES = {
     "progressive": "farmd-rollouts",
     "jobs": "farmd-jobs",
     "schedules": "farmd-jobs",
+    "jobtemplates": "farmd-jobs",
     "kubejobs": "farmd-jobs",
     "apps": "farmd-jobs",
     "housekeeping": "farmd-process",
