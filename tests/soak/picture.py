@@ -28,8 +28,11 @@ class Slope(NamedTuple):
 
     @property
     def flat(self) -> bool:
-        """Whether it does not rise."""
-        return self.per_hour <= self.noise
+        """Whether it does not rise, as far as is known."""
+        return not self.per_hour > self.noise
+
+    def __str__(self) -> str:
+        return "unknown" if math.isnan(self.per_hour) else f"{self.per_hour:+.1f} ± {self.noise:.1f}"
 
 
 def slope(points: Sequence[Point]) -> Slope:
@@ -101,10 +104,7 @@ def table(samples: Sequence[Sample]) -> str:
             if not warm:
                 continue
             found, means = slope(warm), _means(warm, 10)
-            rows.append(
-                f"| {panel}: {name} | {means[0][1]:.1f} | {means[-1][1]:.1f}"
-                f" | {found.per_hour:+.1f} ± {found.noise:.1f} |"
-            )
+            rows.append(f"| {panel}: {name} | {means[0][1]:.1f} | {means[-1][1]:.1f} | {found} |")
     return "\n".join(rows)
 
 
