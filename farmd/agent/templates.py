@@ -151,6 +151,10 @@ class Templates:
         Raises:
             StartFailed: it could not be told; that is tried again.
         """
+        while pod.stages is not None and pod.stages.doing(manifest):
+            await self.clock.sleep(PAUSE_SECONDS)  # what runs in its place is not meant
+        if pod.asked_to_end:
+            return
         runtime = self.runtimes.of(identity.runtime)
         log.info("pod.files_changed", instance=pod.instance, on_change=change.do)
         if change.do == "signal":

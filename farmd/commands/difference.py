@@ -197,7 +197,9 @@ def _value(manifest: Manifest, field: str) -> str | None:
     """The value of a field that a reference names."""
     if field.startswith("env."):
         return manifest.env.get(field.removeprefix("env."))
-    return next((file.content for at, file in enumerate(manifest.files) if field == f"files[{at}]"), None)
+    files = {f"files[{at}]": file.content for at, file in enumerate(manifest.files)}
+    files |= {f"files[{at}].template": file.template for at, file in enumerate(manifest.files)}
+    return files.get(field)
 
 
 def _amounts(said: dict[str, float] | None) -> str:

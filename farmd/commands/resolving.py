@@ -31,6 +31,8 @@ Resolve = Callable[[Any, str], Any]
 
 MOST_REFERENCES = 64
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_FILE = re.compile(r"files\[(\d+)\](\.template)?")
+CONTENT, TEMPLATE = "content", "template"
 KV, ENV, ENV_FROM, FILES, SOURCES = "kv", "env", "env_from", "files", "sources"
 
 
@@ -142,7 +144,9 @@ def _rewritten(data: Any, rewrite: Callable[[dict[str, Any], str], dict[str, Any
 
 
 def _named(pod: Mapping[str, Any], at: str) -> Iterator[str]:
-    for _, path in [*_variables(pod, at), *_contents(pod, at)]:
+    for _, path in _variables(pod, at):
+        yield path
+    for _, _, path in _contents(pod, at):
         yield path
     for _, folder in _folders(pod, at):
         yield folder
@@ -158,16 +162,24 @@ def _variables(pod: Mapping[str, Any], at: str) -> list[tuple[str, str]]:
     ]
 
 
-def _contents(pod: Mapping[str, Any], at: str) -> list[tuple[int, str]]:
+def _contents(pod: Mapping[str, Any], at: str) -> list[tuple[int, str, str]]:
+    """The files with a reference: which field of which file has it, and to which key."""
     files = pod.get(FILES)
     said = files if isinstance(files, list) else []
     found = []
     for number, file in enumerate(said):
         if isinstance(file, dict) and KV in file:
             where = f"{at}.{FILES}[{number}]"
-            if "content" in file or "encoding" in file:
-                refuse(where, f"{KV} beside content or encoding", f"one of them: {KV} names the content")
-            found.append((number, _path({KV: file[KV]}, where)))
+            if not file.keys().isdisjoint(("content", "encoding", TEMPLATE)):
+                refuse(
+                    where,
+                    f"{KV} beside content, encoding or template",
+                    f"one of them: {KV} names the content",
+                )
+            found.append((number, CONTENT, _path({KV: file[KV]}, where)))
+        elif isinstance(file, dict) and isinstance(file.get(TEMPLATE), dict):
+            where = f"{at}.{FILES}[{number}].{TEMPLATE}"
+            found.append((number, TEMPLATE, _path(file[TEMPLATE], where)))
     return found
 
 
@@ -200,10 +212,10 @@ def _resolved(
     sources: list[dict[str, Any]] = []
     for name, path in variables:
         env[name] = _taken(sources, f"{ENV}.{name}", path, values[path], at)
-    for number, path in contents:
-        kept = {name: value for name, value in files[number].items() if name != KV}
-        field = f"{FILES}[{number}]"
-        files[number] = {**kept, "content": _taken(sources, field, path, values[path], at)}
+    for number, name, path in contents:
+        kept = {other: value for other, value in files[number].items() if other != KV}
+        field = f"{FILES}[{number}]" + (f".{TEMPLATE}" if name == TEMPLATE else "")
+        files[number] = {**kept, name: _taken(sources, field, path, values[path], at)}
     for where, folder in folders:
         for name, entry in sorted(_all_of(below[folder], folder, where).items()):
             if name in env:
@@ -280,9 +292,10 @@ def _unresolved_keys(pod: dict[str, Any]) -> dict[str, Any]:
             folders += [folder] if folder not in folders else []
         elif name in env:
             env[name] = {KV: path}
-        elif (found := re.fullmatch(rf"{FILES}\[(\d+)\]", field)) and int(found[1]) < len(files):
-            kept = {name: value for name, value in files[int(found[1])].items() if name != "content"}
-            files[int(found[1])] = {**kept, KV: path}
+        elif (found := _FILE.fullmatch(field)) and int(found[1]) < len(files):
+            file = files[int(found[1])]
+            kept = {name: value for name, value in file.items() if name != CONTENT}
+            files[int(found[1])] = {**file, TEMPLATE: {KV: path}} if found[2] else {**kept, KV: path}
     said = {ENV: env, ENV_FROM: [{KV: folder} for folder in folders], FILES: files}
     kept = {name: value for name, value in pod.items() if name not in {ENV, FILES, SOURCES}}
     return {**kept, **{name: value for name, value in said.items() if value}}
@@ -317,7 +330,7 @@ async def renewed(call: Call, manifest: Manifest) -> Manifest:
 
 def value_in(manifest: Manifest, source: Reference) -> str:
     """The value that a source gave a manifest."""
-    kind, _, name = source.field.partition(".")
-    if kind == ENV:
-        return manifest.env[name]
-    return manifest.files[int(source.field.removeprefix(f"{FILES}[").removesuffix("]"))].content
+    if (found := _FILE.fullmatch(source.field)) is None:
+        return manifest.env[source.field.removeprefix(f"{ENV}.")]
+    file = manifest.files[int(found[1])]
+    return file.template if found[2] else file.content

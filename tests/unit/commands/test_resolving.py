@@ -9,7 +9,7 @@ import yaml
 
 from farmd.commands import config_keys
 from farmd.commands.mutation import Call, commit
-from farmd.commands.resolving import referring, resolver
+from farmd.commands.resolving import referring, renewed, resolver
 from farmd.replication.commands import RC
 from farmd.rollout.spec import pod_of
 from store import manifests
@@ -23,13 +23,17 @@ KEYS = {
     "shop/env/REGION": "eu",
     "shop/env/deeper/X": "not taken",
     "shop/nginx.conf": "listen 80;\n",
+    "shop/up.tmpl": "{{ env.LEVEL }}\n",
 }
 POD: dict[str, Any] = {
     "runtime": "container",
     "container": {"image": "nginx:1.27"},
     "env": {"DB_URL": {"kv": "config/shop/db_url"}, "PLAIN": "p"},
     "env_from": [{"kv": "shop/env/"}],
-    "files": [{"path": "/etc/nginx.conf", "kv": "shop/nginx.conf", "mode": 0o400}],
+    "files": [
+        {"path": "/etc/nginx.conf", "kv": "shop/nginx.conf", "mode": 0o400},
+        {"path": "/etc/up.conf", "template": {"kv": "shop/up.tmpl"}},
+    ],
 }
 
 
@@ -64,12 +68,18 @@ async def test_values_and_their_sources_are_in_the_manifest_and_the_file_comes_b
             ("env.LEVEL", "shop/env/LEVEL", "shop/env/"),
             ("env.REGION", "shop/env/REGION", "shop/env/"),
             ("files[0]", "shop/nginx.conf", ""),
+            ("files[1].template", "shop/up.tmpl", ""),
         ]
         assert made.sources[0].version == entry.modify_index
         back = referring(await RC.as_file(call, (await RC.find(call, "hello")).record))["pod"]
         assert back["env"] == {"DB_URL": {"kv": "shop/db_url"}, "PLAIN": "p"}
         assert back["env_from"] == [{"kv": "shop/env/"}]
-        assert back["files"] == [{"path": "/etc/nginx.conf", "kv": "shop/nginx.conf", "mode": 0o400}]
+        assert back["files"] == POD["files"]
+        assert await renewed(call, made) == made
+        await put(call, **{"shop/up.tmpl": "{{ env.REGION }}\n", "shop/env/NEW": "1"})
+        again = await renewed(call, made)
+        assert (again.files[1].template, again.env["NEW"]) == ("{{ env.REGION }}\n", "1")
+        assert again.sources[0] == made.sources[0]
         assert "sources" not in back
 
 

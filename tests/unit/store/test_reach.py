@@ -33,6 +33,8 @@ REACH: dict[type, dict[str, str]] = {
         "command": OWN,
         "args": OWN,
         "env": OWN,
+        "init": OWN,
+        "after_stop": OWN,
         "working_directory": OWN,
         "files": OWN,
         "id": FARM,
