@@ -81,6 +81,13 @@ def test_a_first_deployment_is_shown_machine_by_machine(farmctl: Farmctl, tmp_pa
     ]
 
 
+def test_a_new_service_of_the_catalogue_is_shown_with_its_name_in_dns(
+    farmctl: Farmctl, tmp_path: Path
+) -> None:
+    text = "services: {web: {image: 'web:1', x-ports: ['80'], x-consul: {name: pay}}}"
+    assert "web: in Consul's DNS as pay.service.consul" in plan(farmctl, "-f", file(tmp_path, text))
+
+
 def test_a_change_names_what_is_other_and_no_value_of_the_environment(
     farmctl: Farmctl, tmp_path: Path
 ) -> None:
