@@ -94,7 +94,7 @@ async def explain(invocation: Invocation, name: str) -> None:
     """
 
     async def read() -> Table:
-        return rollout_tables.explanation(await commands.explain(invocation.call, name))
+        return rollout_tables.explanation(await rollout_tables.explain(invocation.call, name))
 
     await show(invocation, read)
 
