@@ -7,7 +7,7 @@ import msgspec
 from farmd.commands.mutation import commit
 from farmd.replication.commands import RC
 from farmd.rollout import noun
-from farmd.rollout.commands import explain
+from farmd.tables.rollouts import explain
 from store import codec
 from store.nodes import Agent, Drain, Node
 from store.reality import Health, Intent, Reality
