@@ -51,6 +51,7 @@ EXCEPTIONS = {
     "daemonsets": {
         "farmd/kubernetes/": FOREIGN,
         "farmd/rollout/": MANAGES,
+        "farmd/tables/rollouts.py": MANAGES,
         "farmd/cli/help_examples.py": EXAMPLE,
         "farmd/cli/synonyms.py": FOREIGN,
         "farmd/commands/examples.py": EXAMPLE,
@@ -60,6 +61,7 @@ EXCEPTIONS = {
         "farmd/cli/synonyms.py": FOREIGN,
         "farmd/commands/examples.py": EXAMPLE,
         "farmd/rollout/": MANAGES,
+        "farmd/tables/rollouts.py": MANAGES,
         "farmd/cli/rollout": MANAGES,
         "farmd/deploy/": MANAGES,
         "farmd/daemonset/": REVERTED,
