@@ -25,7 +25,7 @@ def main() -> int:
     """Run the rows that were named, or all."""
     collect_rarely()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(40))
-    rows = sorted(m.name for m in pkgutil.iter_modules(bench.__path__) if re.match(r"[acgjpsu]\d", m.name))
+    rows = sorted(m.name for m in pkgutil.iter_modules(bench.__path__) if re.match(r"[acgjlpsu]\d", m.name))
     wanted = [row for row in rows if not sys.argv[1:] or row.split("_")[0] in sys.argv[1:]]
     if not wanted:
         print(
