@@ -46,9 +46,9 @@ INTERNAL_NETWORKS, FILE_ENCODINGS, TMPFS_OPTIONS = "networks.internal", "files.e
 LEAVING = "leaving.1"
 """The agent lets a pod leave before it stops it (R39); an older one would send the signal at once."""
 
-INIT, AFTER_STOP = "init.1", "after-stop.1"
-"""The agent runs commands before a workload begins and after it ended (R43); an older one would leave them
-out. The farm places such pods only on agents that do."""
+INIT, AFTER_STOP, SIDECARS = "init.1", "after-stop.1", "sidecars.1"
+"""The agent runs commands before a workload begins and after it ended, and programs beside it (R43); an older
+one would leave them out. The farm places such pods only on agents that do."""
 
 RESTART_AFTER = "restart-after.1"
 """The agent restarts a pod that stays unhealthy (``health.restart_after``); an older one would let it be."""
@@ -146,6 +146,7 @@ def needed_of_farm(manifest: Manifest) -> list[str]:
         AFTER_STOP: bool(manifest.after_stop),
         TEMPLATES: any(file.template for file in manifest.files),
         PROCESS_FILES: has_process_files(manifest),
+        SIDECARS: bool(manifest.sidecars),
     }
     return [feature for feature, wants in asked.items() if wants]
 
@@ -194,6 +195,7 @@ def needed(manifest: Manifest) -> tuple[str, ...]:
         LOGS: bool(log_destinations.elsewhere(manifest.logs.to)),
         INIT: bool(manifest.init),
         AFTER_STOP: bool(manifest.after_stop),
+        SIDECARS: bool(manifest.sidecars),
         ARTIFACTS: bool(manifest.artifacts),
         ZSTD: _has_zstd(manifest),
         SECRETS: bool(manifest.sealed),

@@ -21,7 +21,7 @@ from store.containers import Container, File, Mount, OnChange, Secret
 from store.errors import InputInvalid, refuse
 from store.images import parse
 from store.keys import valid_name, valid_segment
-from store.manifests import MAX_MANIFEST_BYTES, AfterStop, HealthCheck, Init, Manifest, canonical
+from store.manifests import MAIN, MAX_MANIFEST_BYTES, AfterStop, HealthCheck, Init, Manifest, canonical
 from store.mistakes import shown
 from store.nodes import is_volume_name
 from store.reality import Reality
@@ -305,6 +305,8 @@ MAX_PORTS_BYTES = Reality.LARGEST * 3 // 4
 LONGEST_SPLAY = 3600.0
 LONGEST_DELAY, LONGEST_COMMAND, LONGEST_USER = 300.0, 60.0, 256
 MOST_STEPS, LONGEST_INIT, MOST_RETRIES, LONGEST_AFTER = 16, 86_400.0, 100, 600.0
+MOST_SIDECARS = 8
+_SIDECAR = re.compile(r"[a-z][a-z0-9-]{0,31}")
 LIMITS = frozenset(
     name.removeprefix("RLIMIT_").lower() for name in dir(resource) if name.startswith("RLIMIT_")
 )
@@ -444,8 +446,26 @@ def _of_stages(manifest: Manifest) -> Iterator[Mistake]:
         if not 0 < after.timeout <= LONGEST_AFTER:
             found = after.timeout
             yield f"after_stop[{at}].timeout", found, f"more than 0 and at most {LONGEST_AFTER:g} seconds"
-    if manifest.lingers > LONGEST_AFTER:
-        yield "after_stop", f"{manifest.lingers:g} s in all", f"at most {LONGEST_AFTER:g} s in all"
+    if (lasts := sum(each.timeout for each in manifest.after_stop)) > LONGEST_AFTER:
+        yield "after_stop", f"{lasts:g} s in all", f"at most {LONGEST_AFTER:g} s in all"
+    yield from _of_sidecars(manifest)
+
+
+def _of_sidecars(manifest: Manifest) -> Iterator[Mistake]:
+    if manifest.sidecars and manifest.runtime == "container":
+        found = f"{len(manifest.sidecars)}"
+        yield "sidecars", found, "nothing: only the runtimes 'process' and 'systemd' have it"
+    if len(manifest.sidecars) > MOST_SIDECARS:
+        yield "sidecars", f"{len(manifest.sidecars)} programs", f"at most {MOST_SIDECARS}"
+    names = [each.name for each in manifest.sidecars]
+    for at, each in enumerate(manifest.sidecars):
+        if not _SIDECAR.fullmatch(each.name) or each.name == MAIN:
+            expected = f"1 to 32 of a-z, 0-9 and '-', from a letter, and not {MAIN!r}"
+            yield f"sidecars[{at}].name", each.name, expected
+        if names.index(each.name) != at:
+            yield f"sidecars[{at}].name", each.name, "a name of its own"
+        if not each.command or not each.command[0]:
+            yield f"sidecars[{at}].command", each.command, "at least the program to run"
 
 
 def _of_health(health: HealthCheck, manifest: Manifest) -> Iterator[Mistake]:

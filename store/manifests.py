@@ -26,6 +26,9 @@ from store.secrets import Sealed
 
 MAX_MANIFEST_BYTES = 256 * 1024
 
+MAIN = "main"
+"""What the workload itself is called among the processes of its pod."""
+
 Operator = Literal["=", "!=", "in", "not-in", "exists", "not-exists", "<", "<=", ">", ">=", "version"]
 
 
@@ -116,6 +119,13 @@ class AfterStop(msgspec.Struct, frozen=True, omit_defaults=True):
 
     command: list[str]
     timeout: Seconds = 10.0
+
+
+class Sidecar(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A program beside the workload, known by its ``name`` in the pod (R43)."""
+
+    name: str
+    command: list[str]
 
 
 class Logs(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -256,11 +266,17 @@ class Manifest(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     sealed: dict[str, Sealed] = {}
     init: list[Init] = []
     after_stop: list[AfterStop] = []
+    sidecars: list[Sidecar] = []
 
     @property
     def lingers(self) -> float:
         """Seconds for which what follows the workload's end may take at most."""
-        return sum(each.timeout for each in self.after_stop)
+        return sum(each.timeout for each in self.after_stop) + (self.stop.grace if self.sidecars else 0.0)
+
+    @property
+    def staged(self) -> bool:
+        """Whether a start has more than its workload (R43)."""
+        return bool(self.init or self.after_stop or self.sidecars)
 
 
 PORT_RESOURCE = "port/"

@@ -118,6 +118,15 @@ class Forwarded(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     problem: str = ""
 
 
+class SidecarStatus(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """A program beside a pod's workload: since when it runs, or does not, and ``reason`` in one line."""
+
+    runs: bool = False
+    since: Time = 0.0
+    restarts: int = 0
+    reason: str = ""
+
+
 class Reality(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """One instance on a node. ``started`` (seconds since the epoch) identifies the start (R22).
 
@@ -151,6 +160,7 @@ class Reality(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     preparing: str = ""
     old_user: str = ""
     leaves_until: Time = 0.0
+    sidecars: dict[str, SidecarStatus] = {}
 
 
 class Glance(msgspec.Struct, frozen=True, gc=False):

@@ -91,7 +91,7 @@ SHOWN_FIELDS: dict[type, set[str]] = {
         *("artifacts", "sources", "secret_env", "sealed"),
         *("id", "runtime", "command", "args", "working_directory", "user", "ulimits", "ports", "health"),
         *("restart", "stop", "logs", "stop_after", "resources", "placement", "system", "container"),
-        *("mounts", "volumes", "files", "secrets", "limits", "init", "after_stop"),
+        *("mounts", "volumes", "files", "secrets", "limits", "init", "after_stop", "sidecars"),
     },
     Hook: {"command", "privileged", "user", "timeout"},
     File: {"path", "uid", "gid", "mode", "encoding", "on_change", "splay"},

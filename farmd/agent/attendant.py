@@ -122,7 +122,7 @@ def serve(spec: dict[str, Any], pid: int, wake: int) -> int | None:
 def _alive(spec: dict[str, Any]) -> bool:
     """Whether the workload's shim is still that very process."""
     try:
-        return bool(shim.ticks(spec["shim"]) == spec["shim_ticks"])
+        return bool(group.ticks(spec["shim"]) == spec["shim_ticks"])
     except (OSError, IndexError):
         return False
 

@@ -85,14 +85,20 @@ def limits(manifest: Manifest) -> list[tuple[str, int, int]]:
     return found
 
 
-def stages(manifest: Manifest, env: Mapping[str, str]) -> dict[str, list[dict[str, Any]]]:
-    """The commands before and after the workload as its shim runs them; ``env`` are their variables."""
+def stages(manifest: Manifest, env: Mapping[str, str], hide: list[bytes]) -> dict[str, Any]:
+    """What runs before, beside and after the workload, as its shim runs it; ``env`` are the variables.
+    ``hide``: what nobody may read in the end of a failed command's output.
+    """
 
     def step(command: list[str], timeout: float) -> dict[str, Any]:
         return {"argv": variables.words(command, env), "timeout": timeout}
 
     return {
         "init": [{**step(each.command, each.timeout), "retries": each.retries} for each in manifest.init],
+        "sidecars": [(each.name, variables.words(each.command, env)) for each in manifest.sidecars],
+        "restart_times": (manifest.restart.initial, manifest.restart.maximum, manifest.restart.reset),
+        "grace": manifest.stop.grace,
+        "hide": hide if manifest.staged else [],
         "after_stop": [step(each.command, each.timeout) for each in manifest.after_stop],
     }
 

@@ -16,7 +16,7 @@ from farmd.agent.stages import STAGES
 from store import codec
 from store.errors import RecordInvalid
 from store.manifests import AfterStop, Init, Manifest
-from store.reality import ending
+from store.reality import SidecarStatus, ending
 
 LINES_KEPT = 20
 
@@ -47,29 +47,55 @@ class Failure(msgspec.Struct, frozen=True):
     output: str = ""
 
 
+class SidecarState(msgspec.Struct, frozen=True):
+    """A program beside the workload: its process and when that began, or how it ended (pid 0) and when."""
+
+    pid: int = 0
+    ticks: int = 0
+    since: float = 0.0
+    restarts: int = 0
+    code: int = 0
+    why: str = ""
+    oom: bool = False
+
+    @property
+    def status(self) -> SidecarStatus:
+        """What people are told of it."""
+        how = self.why or (f"out of memory, {ending(self.code)}" if self.oom else ending(self.code))
+        return SidecarStatus(self.pid > 0, self.since, self.restarts, "" if self.pid else how)
+
+
 class Stages(msgspec.Struct, frozen=True):
     """How far a start is (R43): which command runs of ``init`` or ``after_stop``, and since when the workload
     itself runs. ``process`` is the command that runs after it: its id, and when it started, in ticks.
     """
 
     start: str
-    stage: Literal["init", "running", "after_stop", "over"] = "running"
+    stage: Literal["init", "running", "sidecars", "after_stop", "over"] = "running"
     at: int = 0
     attempt: int = 0
     begun: float = 0.0
     failures: list[Failure] = []
     process: list[int] = []
+    sidecars: dict[str, SidecarState] = {}
 
-    def follower(self, identity: Identity) -> Identity | None:
-        """The command that runs after the workload, as if it were that."""
-        if not self.process:
-            return None
-        return msgspec.structs.replace(identity, pid=self.process[0], ticks=self.process[1])
+    @property
+    def beside(self) -> dict[str, SidecarStatus]:
+        """What people are told of the programs beside the workload."""
+        return {name: each.status for name, each in self.sidecars.items()}
+
+    def others(self, identity: Identity) -> list[Identity]:
+        """All that runs beside the workload or after it, each as if it were that."""
+        found = [(each.pid, each.ticks) for each in self.sidecars.values() if each.pid]
+        found += [(self.process[0], self.process[1])] if self.process else []
+        return [msgspec.structs.replace(identity, pid=pid, ticks=ticks) for pid, ticks in found]
 
     def doing(self, manifest: Manifest | None) -> str:
         """What runs in place of the workload, for people; empty if it runs itself."""
         if self.stage not in ("init", "after_stop"):
             return ""
+        if manifest is not None and self.stage == "init" and not manifest.init:
+            return "sidecars"
         retries = manifest.init[self.at].retries if manifest is not None and self.stage == "init" else 0
         tries = f", try {self.attempt + 1} of {retries + 1}" if retries else ""
         return f"{_named(self.stage, self.at, manifest)}{tries}"

@@ -123,10 +123,10 @@ def _removed(path: str) -> bool:
     return True
 
 
-def out_of_memory(path: str) -> bool:
-    """Whether the kernel killed a process of a group, because of the group's limit.
+def oom_kills(path: str) -> int:
+    """How many processes of a group the kernel killed because of the group's limit.
 
-    An empty path: of one of this process's own groups, of any version.
+    An empty path: of this process's own groups, of any version.
     """
     if path:
         return _killed(path + "/memory.events")
@@ -134,21 +134,38 @@ def out_of_memory(path: str) -> bool:
         with open("/proc/self/cgroup", encoding="utf-8") as file:
             groups = [line.rstrip("\n").split(":", 2) for line in file]
     except OSError:
-        return False
+        return 0
+    found = 0
     for _, kinds, at in groups:
         if not kinds or "memory" in kinds.split(","):
             name = f"/memory{at}/memory.oom_control" if kinds else at + "/memory.events"
-            if _killed("/sys/fs/cgroup" + name):
-                return True
-    return False
+            found = max(found, _killed("/sys/fs/cgroup" + name))
+    return found
 
 
-def _killed(name: str) -> bool:
+def _killed(name: str) -> int:
     try:
         with open(name, encoding="ascii") as file:
-            return any(line.startswith("oom_kill ") and line != "oom_kill 0\n" for line in file)
+            return sum(int(line.split()[1]) for line in file if line.startswith("oom_kill "))
     except OSError:
-        return False
+        return 0
+
+
+def take_place(spec: dict[str, Any], output: int, failed: int) -> bool:
+    """In a child that is to become a program: lead a session, write to ``output``, and enter the group of the
+    start; False: it cannot, as ``failed`` is told.
+    """
+    os.setsid()
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    if spec.get("group"):
+        try:
+            join(spec)
+        except OSError as error:
+            why = error.strerror or error
+            os.write(failed, f"limits: {spec['group']} cannot be entered: {why}".encode())
+            return False
+    return True
 
 
 def join(spec: dict[str, Any]) -> None:
@@ -197,6 +214,12 @@ def end_children() -> None:
             return
         kill_children()
         time.sleep(_PAUSE)
+
+
+def ticks(pid: int) -> int:
+    """When a process started, in clock ticks since boot; its name may contain anything."""
+    with open(f"/proc/{pid}/stat", "rb") as file:
+        return int(file.read().rsplit(b")", 1)[1].split()[19])
 
 
 def exit_code(status: int) -> int:

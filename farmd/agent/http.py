@@ -6,7 +6,7 @@ Read-only. An instance's name is looked up among the pods, and among those that 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Collection
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from farmd.agent import logs
 from farmd.agent.agent import Agent
 from farmd.agent.disk import DiskSilent
 from store.errors import InputInvalid
+from store.manifests import MAIN
 from store.ports import Clock
 from store.times import plain, rfc3339
 
@@ -40,9 +41,9 @@ def add_routes(app: web.Application, agent: Agent, clock: Clock, parked: Parked 
     beside it stands how its output is forwarded.
 
     ``previous=1``: the output of the start before the last one. ``since=S``: that of the last S seconds.
-    ``timestamps=1``: each line begins with its time. The answer's header ``Farmd-Log-Times`` says that these
-    three are known; ``Farmd-Log-Gone`` is the time when the pod was removed. ``parked`` gives a request that
-    follows a log its place, or refuses it.
+    ``process=NAME``: that of a sidecar. ``timestamps=1``: each line begins with its time. The answer's header
+    ``Farmd-Log-Times`` says that previous, since and timestamps are known; ``Farmd-Log-Gone`` is the time
+    when the pod was removed. ``parked`` gives a request that follows a log its place, or refuses it.
     """
     closing = asyncio.Event()
     reading = asyncio.Semaphore(MOST_READING)
@@ -66,7 +67,7 @@ def add_routes(app: web.Application, agent: Agent, clock: Clock, parked: Parked 
 
     async def pod_logs(request: web.Request) -> web.StreamResponse:
         instance = request.match_info["instance"]
-        directory, known = _log(agent, instance)
+        directory, known = _log(agent, instance, request.query.get("process", MAIN))
         view = _View(directory, _choice(request, clock), _flag(request, "timestamps"), clock, reading)
         if _flag(request, "follow") and known is _KNOWN:
             if view.choice.previous:
@@ -93,10 +94,17 @@ def add_routes(app: web.Application, agent: Agent, clock: Clock, parked: Parked 
     app.on_shutdown.append(close)
 
 
-def _log(agent: Agent, instance: str) -> tuple[Path, dict[str, str]]:
-    """The log of a pod, or what is kept of one that was removed; with the headers of the answer."""
-    if agent.pods.get(instance) is not None:
+def _log(agent: Agent, instance: str, process: str) -> tuple[Path, dict[str, str]]:
+    """The log of a process of a pod, or what is kept of the main one's of a pod that was removed; with the
+    headers of the answer.
+    """
+    if (pod := agent.pods.get(instance)) is not None:
+        names = {each.name for of in (pod.manifest, pod.target) if of is not None for each in of.sidecars}
+        if process in names:
+            return agent.state.logs(instance) / process, _KNOWN
+        _require_main(instance, process, names)
         return agent.state.logs(instance), _KNOWN
+    _require_main(instance, process, ())
     try:
         found = agent.gone.logs(instance)
     except InputInvalid as error:
@@ -106,6 +114,12 @@ def _log(agent: Agent, instance: str) -> tuple[Path, dict[str, str]]:
     if found is None:
         raise _unknown(instance)
     return found[0], _KNOWN | {"Farmd-Log-Gone": rfc3339(found[1])}
+
+
+def _require_main(instance: str, process: str, names: Collection[str]) -> None:
+    if process != MAIN:
+        known = ", ".join((MAIN, *sorted(names)))
+        raise web.HTTPNotFound(text=f"{instance}: process: found {process[:80]!r}, expected one of {known}\n")
 
 
 def _unknown(instance: str) -> web.HTTPNotFound:

@@ -7,6 +7,7 @@ process is watched until its shim has recorded its exit; an exit without a recor
 from __future__ import annotations
 
 import asyncio
+import math
 import signal
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
@@ -15,6 +16,7 @@ from dataclasses import dataclass
 import msgspec
 import structlog
 
+from farmd.agent import exits
 from farmd.agent.disk import DiskSilent
 from farmd.agent.environment import stop_signal
 from farmd.agent.errors import AgentError, StartFailed, StateUnsaved
@@ -34,6 +36,8 @@ from farmd.agent.watcher import HealthWatcher
 from store.manifests import Manifest
 from store.ports import Clock, Ids, Recorder
 from store.reality import Exit
+
+LOOK_SECONDS = 1.0
 
 CUT_OFF = "it was stopped because its node was out of contact with the store (stop_after)"
 
@@ -178,7 +182,7 @@ class Lifecycle:
                 pod.change(acted=0)
             self.pods.save(pod)
         pod.manifest = self.health.manifest(pod)
-        pod.stages = self._stages(pod, pod.manifest)
+        pod.looked_at, pod.stages = -math.inf, self._stages(pod, pod.manifest)
         (self.health.begin if pod.runs else self.health.wait)(pod)
         if pod.manifest is not None and pod.record.leaving == identity.start:
             if pod.record.left:
@@ -191,29 +195,35 @@ class Lifecycle:
         self.templates.begin(pod)
         self.wake()
 
-    def observe(self, pod: Pod) -> bool:
-        """Learn how far the start of a pod is; whether that may change before its end (R43)."""
-        before = pod.stages
-        if before is None:
-            return False
+    def observe(self, pod: Pod) -> float:
+        """Learn how far the start of a pod is (R43); when to look again, infinity if only its end matters."""
+        before, manifest, now = pod.stages, pod.manifest, self.clock.mono()
+        if before is None or manifest is None:
+            return math.inf
+        if pod.runs and not (manifest.sidecars or manifest.after_stop):
+            return math.inf
+        if now < pod.looked_at + LOOK_SECONDS:
+            return pod.looked_at + LOOK_SECONDS
+        pod.looked_at = now
         pod.stages = self._stages(pod, pod.manifest) or before
         if pod.stages.stage != before.stage:
             log.info("pod.stage", instance=pod.instance, stage=pod.stages.stage)
             (self.health.begin if pod.runs else self.health.wait)(pod)
-        return True
+        return now + LOOK_SECONDS
 
     def _stages(self, pod: Pod, manifest: Manifest | None) -> Stages | None:
         """What the shim told of the stages of its start; None where that has none."""
         start = pod.record.start
-        if manifest is None or not (manifest.init or manifest.after_stop):
+        if manifest is None or not manifest.staged:
             return None
         try:
-            found = self.state.stages(pod.instance)
+            folder = self.state.directory(pod.instance)
+            found = self.state.disk.call(lambda: exits.stages(folder))
         except DiskSilent:
             found = None  # the process goes on all the same
         if found is not None and found.start == start:
             return found
-        return pod.stages or Stages(start, "init" if manifest.init else "running")
+        return pod.stages or Stages(start, "init" if manifest.init or manifest.sidecars else "running")
 
     def adopted(self, pod: Pod, identity: Identity) -> None:
         """Attach a process of an earlier agent, and clear the reason of an earlier failure."""

@@ -18,6 +18,7 @@ import msgspec
 from farmd.agent.secrets import SecretConfig
 from farmd.agent.users import Users
 from store.manifests import Manifest
+from store.presence import start_ticks
 from store.reality import Exit, Health, Reality
 
 EXITS_KEPT = 5
@@ -265,3 +266,16 @@ class WantedPod:
         told = self.told
         done = told is not None and told.phase == "done" and told.owner in ("", self.owner)
         return told if done and told is not None and told.manifest == self.sha else None
+
+
+# Whether a recorded process still lives: pids are reused, so boot id and start time count too (R26).
+
+
+def shim_lives(identity: Identity, boot: str) -> bool:
+    """Whether the recorded shim is still that very process."""
+    return identity.boot == boot and start_ticks(identity.shim) == identity.shim_ticks
+
+
+def workload_lives(identity: Identity, boot: str) -> bool:
+    """Whether the recorded workload is still that very process."""
+    return identity.boot == boot and start_ticks(identity.pid) == identity.ticks

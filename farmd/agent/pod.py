@@ -28,7 +28,7 @@ from store.reality import Exit, Health, Phase, Reality, ending
 
 log = structlog.get_logger()
 
-AFTER = ("after_stop", "over")
+AFTER = ("sidecars", "after_stop", "over")
 
 
 @dataclass(slots=True, eq=False)
@@ -114,7 +114,7 @@ class Pod:
     as this agent knows; monotonic, and -inf once an answer that was asked for later was obeyed.
     ``files_problem`` says why its rendered files are not up to date, ``stale`` why a restart brings them.
     ``failing_from``: since when its process fails its check without a pass; monotonic. ``stages``: how far
-    its start is, where that has stages (R43).
+    its start is, where that has stages (R43), and when that was asked last; monotonic.
     """
 
     record: Record
@@ -147,6 +147,7 @@ class Pod:
     stages: Stages | None = None
     files_problem: str = ""
     stale: str = ""
+    looked_at: float = -math.inf
 
     @property
     def instance(self) -> str:
@@ -310,6 +311,7 @@ class Pod:
             preparing=self._doing(),
             old_user=self.old_user if alive else "",
             leaves_until=self._leaves_until() if alive else 0.0,
+            sidecars=self.stages.beside if alive and self.stages is not None else {},
         )
 
     def _doing(self) -> str:

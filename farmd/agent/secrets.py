@@ -62,6 +62,11 @@ class Opened:
     files: Mapping[str, bytes] = field(default_factory=dict, repr=False)
     folder: Path = Path()
 
+    @property
+    def values(self) -> list[bytes]:
+        """All values."""
+        return [*(each.encode() for each in self.variables.values()), *self.files.values()]
+
     def own(self, manifest: Manifest) -> dict[str, str]:
         """The variable by which a process finds its files."""
         return {variables.SECRETS: str(self.folder)} if self.files and manifest.runtime == "process" else {}

@@ -49,12 +49,6 @@ CHUNK = 65536
 BLANK_LINE = b"\n" + b" " * 190 + b"\n"
 
 
-def ticks(pid: int) -> int:
-    """When a process started, in clock ticks since boot; its name may contain anything."""
-    with open(f"/proc/{pid}/stat", "rb") as file:
-        return int(file.read().rsplit(b")", 1)[1].split()[19])
-
-
 def is_over(pid: int) -> bool:
     """Whether a child has ended, and was not reaped yet."""
     with open(f"/proc/{pid}/stat", "rb") as file:
@@ -89,7 +83,7 @@ def write_identity(directory: str, spec: dict[str, Any], pid: int) -> None:
     # An agent that still runs an earlier version does not pass these.
     restarts, runtime, user = spec.get("restart", 0), spec.get("runtime", "process"), spec.get("as", "")
     text = (
-        f'{{"boot":"{boot}","shim":{me},"shim_ticks":{ticks(me)},"pid":{pid},"ticks":{ticks(pid)},'
+        f'{{"boot":"{boot}","shim":{me},"shim_ticks":{group.ticks(me)},"pid":{pid},"ticks":{group.ticks(pid)},'
         f'"instance":"{spec["instance"]}","manifest":"{spec["manifest"]}",'
         f'"start":"{spec["start"]}","started":{spec["started"]!r},"ports":{{{ports}}},'
         f'"restart":{restarts},"runtime":"{runtime}","user":"{user}","group":"{spec.get("group", "")}"}}\n'
@@ -131,23 +125,18 @@ def record_exit(fd: int, spec: dict[str, Any], code: int, *, cut_off: bool, oom:
 def workload(spec: dict[str, Any], output: int, go: int, failed: int) -> None:
     """In the child: wait for the parent's byte, then become the workload. Never returns."""
     try:
-        if os.read(go, 1) == b"g":
-            os.setsid()
-            os.dup2(output, 1)
-            os.dup2(output, 2)
-            if spec.get("group"):
-                try:
-                    group.join(spec)
-                except OSError as error:
-                    why = log_files.trouble(error)
-                    os.write(failed, f"limits: {spec['group']} cannot be entered: {why}".encode())
-                    return
-            if spec.get("init"):
+        if os.read(go, 1) == b"g" and group.take_place(spec, output, failed):
+            if staged(spec):
                 load_stages().before(spec, failed)
-            if not spec.get("init") or os.read(go, 1) == b"g":
+            if not staged(spec) or os.read(go, 1) == b"g":
                 become.become(spec, failed)
     finally:
         os._exit(125)
+
+
+def staged(spec: dict[str, Any]) -> bool:
+    """Whether anything runs before the workload."""
+    return bool(spec.get("init") or spec.get("sidecars"))
 
 
 def forget_environment(spec: dict[str, Any], *, kept: bool) -> None:
@@ -170,6 +159,7 @@ class Watch:
 
     def __init__(self, wake: int) -> None:
         self._wake = wake
+        os.set_blocking(wake, False)
         self._poll = select.poll()
         self._poll.register(wake, select.POLLIN)
         self._sinks: dict[int, Callable[[bytes], None]] = {}
@@ -184,6 +174,7 @@ class Watch:
 
     def follow(self, source: int, sink: Callable[[bytes], None]) -> None:
         """Pass on what comes from ``source``; an empty part is its end."""
+        os.set_blocking(source, False)
         self._sinks[source] = sink
         self._poll.register(source, select.POLLIN)
 
@@ -198,14 +189,16 @@ class Watch:
         """Wait until something is due, at most for so many seconds, and do it; whether there was any."""
         due = self._poll.poll(seconds * 1000)
         for fd, _ in due:
-            if fd == self._wake:
-                os.read(fd, CHUNK)
-                self.reap()
-            else:
+            try:
                 part = os.read(fd, CHUNK)
-                if not part:
-                    self._poll.unregister(fd)
-                self._sinks[fd](part)
+            except BlockingIOError:
+                continue  # a sink took a turn of its own
+            if fd == self._wake:
+                self.reap()
+                continue
+            if not part:
+                self._poll.unregister(fd)
+            self._sinks[fd](part)
         return bool(due)
 
     def reap(self) -> None:
@@ -312,8 +305,8 @@ def main(directory: str) -> int:
         workload(spec, output, go, failed_write)
     for fd in (output, go, failed_write):
         os.close(fd)
-    if spec.get("secret"):
-        forget_environment(spec, kept=bool(spec.get("after_stop")))
+    if spec.get("secret") or spec.get("hide"):
+        forget_environment(spec, kept=bool(spec.get("after_stop") or spec.get("sidecars")))
     # A signal to the shim is meant for the workload.
     signal.signal(signal.SIGTERM, lambda *_: forward(pid, spec["stop_signal"]))
     try:
@@ -327,7 +320,7 @@ def main(directory: str) -> int:
     if spec.get("lease"):
         hold_lease(spec, pid, ended)
     send(go_write)
-    problem = b"" if spec.get("init") else read_all(failed)
+    problem = b"" if staged(spec) else read_all(failed)
     if problem:
         os.waitpid(pid, 0)
         if own:
@@ -341,7 +334,7 @@ def main(directory: str) -> int:
     log.begin()
     watch = Watch(wake)
     told = None
-    if spec.get("init") or spec.get("after_stop"):
+    if staged(spec) or spec.get("after_stop"):
         told = load_stages().Stages(directory, spec, watch, log)
     tell(status, "ok")
     if told is None:
@@ -350,9 +343,12 @@ def main(directory: str) -> int:
     else:
         code = told.run(pid, source, failed, lambda: send(go_write))
     ended.append("reaped")
-    sweep(pid, source, log, own)
-    oom = bool(spec.get("memory")) and group.out_of_memory(own)
+    oom = bool(spec.get("memory")) and group.oom_kills(own) > (told.oom_kills if told is not None else 0)
     record_exit(exits, spec, code, cut_off=ended[0] == "cut off", oom=oom)
+    forward(pid, signal.SIGKILL)
+    if told is not None:
+        told.end_sidecars()
+    sweep(pid, source, log, own)
     if told is not None and ended[0] != "cut off":
         told.after(own)
     if own:

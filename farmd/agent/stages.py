@@ -7,7 +7,7 @@ is. Shims run this file: it imports nothing of the project but what lies beside 
 """
 
 # pathlib would cost shims more memory than the rest of this file:
-# ruff: noqa: PTH104, PTH123, TID251
+# ruff: noqa: PTH104, TID251
 
 from __future__ import annotations
 
@@ -21,12 +21,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, NoReturn
 
-    from farmd.agent import become, group, log_files, shim
+    from farmd.agent import become, group, log_files, shim, sidecars
 else:
     sys.path.append(os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100, PTH120
     import become
     import group
     import log_files
+    import sidecars
 
     sys.path.pop()
     try:
@@ -53,7 +54,7 @@ def before(spec: dict[str, Any], notes: int) -> None:
     asks = {spec["stop_signal"], int(signal.SIGTERM)} - {int(signal.SIGKILL), int(signal.SIGSTOP)}
     signal.pthread_sigmask(signal.SIG_BLOCK, asks | {signal.SIGCHLD})
     group.adopt()
-    cores = _no_cores() if spec.get("secret") else None
+    cores = _no_cores() if spec.get("secret") or spec.get("hide") else None
     for at, step in enumerate(spec["init"]):
         for attempt in range(step["retries"] + 1):
             if attempt:
@@ -145,21 +146,25 @@ def _end(number: int) -> NoReturn:
 
 
 class Tail:
-    """Passes output on to a log, and keeps its end."""
+    """Passes output on to a log, and keeps its end, in which people may not read what is to ``hide``."""
 
-    def __init__(self, log: log_files.Log) -> None:
+    def __init__(self, log: log_files.Log, hide: list[bytes]) -> None:
         self._log = log
+        self._hide = sorted((each for each in hide if each), key=len, reverse=True)
+        self._room = TAIL + max(map(len, self._hide), default=0)
         self.kept = b""
 
     def write(self, part: bytes) -> None:
         """Pass a part on."""
         self._log.write(part)
-        self.kept = (self.kept + part)[-TAIL:]
+        self.kept = (self.kept + part)[-self._room :]
 
     def take(self) -> str:
         """The last lines since the last time."""
-        text, self.kept = self.kept.decode("utf-8", "replace"), b""
-        return text.strip()
+        text, self.kept = self.kept, b""
+        for each in self._hide:
+            text = text.replace(each, b"***")
+        return text[-TAIL:].decode("utf-8", "replace").strip()
 
 
 class Stages:
@@ -169,17 +174,19 @@ class Stages:
         self._path = directory + "/" + STAGES
         self._spec = spec
         self._watch = watch
-        self._tail = Tail(log)
+        self._tail = Tail(log, spec.get("hide", []))
         self._saved = True
         self._go: Callable[[], None] = lambda: None
         self._lines = b""
         self._problem: tuple[str, int, int, str] | None = None
         self._began = False
+        self._staged = bool(spec.get("init") or spec.get("sidecars"))
+        self._sidecars: sidecars.Sidecars | None = None
         self.state: dict[str, Any] = {"start": spec["start"], "failures": []}
-        if spec.get("init"):
-            self._tell(stage="init", at=0, attempt=0)
+        if self._staged:
+            self.tell(stage="init", at=0, attempt=0)
         else:
-            self._tell(stage="running", begun=spec["started"])
+            self.tell(stage="running", begun=spec["started"])
 
     def run(self, pid: int, source: int, notes: int, go: Callable[[], None]) -> int:
         """Pass output on until the workload ended, or what had to come before it; the exit code.
@@ -189,13 +196,14 @@ class Stages:
         self._go = go
         watch = self._watch
         watch.add(pid, source, self._tail.write)
-        if self._spec.get("init"):
+        if self._staged:
             watch.follow(notes, self._noted)
         watch.reap()
         while pid not in watch.codes:
-            watch.turn(-1 if self._saved else AGAIN)
+            due = self._sidecars.tend() if self._sidecars is not None else -1
+            watch.turn(due if self._saved else min(AGAIN, due) if due >= 0 else AGAIN)
             self._save()
-        if self._spec.get("init") and not self._began:
+        if self._staged and not self._began:
             self._drain()
         if self._problem is None:
             return watch.codes[pid]
@@ -209,49 +217,56 @@ class Stages:
             line, self._lines = self._lines.split(b"\n", 1)
             kind, *words = line.decode("utf-8", "replace").split(" ", 3)
             if kind == "T":
-                self._tell(at=int(words[0]), attempt=int(words[1]))
+                self.tell(at=int(words[0]), attempt=int(words[1]))
                 self._tail.take()
             elif kind == "F":
                 self._problem = ("init", int(words[0]), int(words[1]), words[2])
             else:
-                self._began = True
-                self._go()
+                self._begin()
         if self._began and not part:
             # Also if it was killed right before it began: its exit tells.
             if self._lines:
                 self._problem = ("command", 0, 127, self._lines.decode("utf-8", "replace"))
             else:
-                self._tell(stage="running", begun=time.time())
+                self.tell(stage="running", begun=time.time())
+
+    def _begin(self) -> None:
+        self._began = True
+        if self._spec.get("sidecars"):
+            self._sidecars = sidecars.Sidecars(self._spec, self._watch, self)
+        self._go()
+
+    @property
+    def oom_kills(self) -> int:
+        """How many processes the kernel has killed for lack of memory before the workload ended."""
+        return self._sidecars.oom_kills if self._sidecars is not None else 0
+
+    def end_sidecars(self) -> None:
+        """End what runs beside the workload, because that has ended."""
+        if self._sidecars is not None:
+            self.tell(stage="sidecars")
+            self._sidecars.end()
 
     def after(self, own: str) -> None:
         """Run the commands that follow the workload's end, each once and for a bounded time."""
         for at, step in enumerate(self._spec.get("after_stop", ())):
-            self._tell(stage="after_stop", at=at, attempt=0)
+            self.tell(stage="after_stop", at=at, attempt=0)
             self._tail.take()
             code, why = self._follow(step, own)
             if code or why:
                 self._failed("after_stop", at, code, why)
-        self._tell(stage="over", process=[])
+        self.tell(stage="over", process=[])
 
     def _follow(self, step: dict[str, Any], own: str) -> tuple[int, str]:
         """Run one command, which begins once it is recorded; its exit code, and what else there is to say."""
-        source, output = os.pipe()
-        go, go_write = os.pipe()
-        failed, failed_write = os.pipe()
-        pid = os.fork()
-        if pid == 0:
-            os.close(go_write)
-            _become({**self._spec, "argv": step["argv"]}, output, go, failed_write)
-        for fd in (output, go, failed_write):
-            os.close(fd)
-        self._tell(process=[pid, _ticks(pid)])
-        os.write(go_write, b"g")
-        os.close(go_write)
         problem: list[bytes] = []
+        pid = self.spawn(
+            step["argv"],
+            self._tail.write,
+            problem.append,
+            lambda pid: self.tell(process=[pid, group.ticks(pid)]),
+        )
         watch, give_up = self._watch, time.monotonic() + step["timeout"]
-        watch.add(pid, source, self._tail.write)
-        watch.follow(failed, problem.append)
-        watch.reap()
         while pid not in watch.codes and (left := give_up - time.monotonic()) > 0:
             watch.turn(left)
         code = watch.codes.get(pid)
@@ -263,6 +278,34 @@ class Stages:
             return -int(signal.SIGKILL), f"it did not finish within {step['timeout']:g} s"
         return code, b"".join(problem).decode("utf-8", "replace")
 
+    def spawn(
+        self,
+        argv: list[str],
+        output: Callable[[bytes], None],
+        failed: Callable[[bytes], None],
+        record: Callable[[int], bool],
+    ) -> int:
+        """Begin a program in a session of its own once it is recorded; its id. ``failed`` gets why it cannot
+        begin, and an empty part once that is known.
+        """
+        source, source_write = os.pipe()
+        go, go_write = os.pipe()
+        problem, problem_write = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            os.close(go_write)
+            _become({**self._spec, "argv": argv}, source_write, go, problem_write)
+        for fd in (source_write, go, problem_write):
+            os.close(fd)
+        self._watch.add(pid, source, output)
+        self._watch.follow(problem, failed)
+        if record(pid):
+            os.write(go_write, b"g")
+        else:
+            failed(b"it cannot be recorded on the node's disk")
+        os.close(go_write)  # without the byte it never begins
+        return pid
+
     def _drain(self) -> None:
         """Pass on what is still to be read of those that ended."""
         for _ in range(1000):
@@ -271,12 +314,14 @@ class Stages:
 
     def _failed(self, stage: str, at: int, code: int, why: str) -> None:
         failure = {"stage": stage, "at": at, "code": code, "why": why, "output": self._tail.take()}
-        self._tell(failures=[*self.state["failures"], failure])
+        self.tell(failures=[*self.state["failures"], failure])
 
-    def _tell(self, **fields: Any) -> None:
+    def tell(self, **fields: Any) -> bool:
+        """Tell the agent, now or as soon as the disk takes it; whether it did."""
         self.state.update(fields)
         self._saved = False
         self._save()
+        return self._saved
 
     def _save(self) -> None:
         """Write the state; where that fails, later again."""
@@ -297,21 +342,9 @@ class Stages:
 
 
 def _become(spec: dict[str, Any], output: int, go: int, failed: int) -> NoReturn:
-    """In a child: wait for the parent's byte, then become a command in a session of its own."""
+    """In a child: wait for the parent's byte, then become a program."""
     try:
-        if os.read(go, 1) == b"g":
-            os.setsid()
-            os.dup2(output, 1)
-            os.dup2(output, 2)
-            if spec.get("group"):
-                group.join(spec)
+        if os.read(go, 1) == b"g" and group.take_place(spec, output, failed):
             become.become(spec, failed)
-    except OSError as error:
-        os.write(failed, f"limits: {error.strerror}".encode())
     finally:
         os._exit(125)
-
-
-def _ticks(pid: int) -> int:
-    with open(f"/proc/{pid}/stat", "rb") as file:
-        return int(file.read().rsplit(b")", 1)[1].split()[19])

@@ -18,7 +18,7 @@ from pathlib import Path
 import msgspec
 import structlog
 
-from farmd.agent import exits, shim
+from farmd.agent import shim
 from farmd.agent.disk import SILENT, Disk, DiskSilent
 from farmd.agent.errors import NotRemoved, StateInvalid, StateLocked, StateUnsaved
 from farmd.agent.files import Files, refusal, require_room
@@ -464,10 +464,6 @@ class StateDirectory:
             # The kernel's table of processes still tells of a workload that lives (``strays``).
             log.warning("state.record_invalid", instance=instance, error=trouble(error))
             return None
-
-    def stages(self, instance: str) -> exits.Stages | None:
-        """How far its last start is, as its shim told; None where nothing is told."""
-        return self.disk.call(lambda: exits.stages(self.directory(instance)))
 
     def hold_identity(self, identity: Identity) -> None:
         """Keep the record of a live process on disk: without it no agent could find the process again."""

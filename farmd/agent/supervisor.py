@@ -235,7 +235,7 @@ class Supervisor:
             elif pod.identity is None and not pod.busy and (pod.record.start or not pod.preparing):
                 # What only gets ready is settled right before its start: each time costs a read.
                 self._settle(pod)
-            changes = pod.identity is not None and self.lifecycle.observe(pod)
+            again = self.lifecycle.observe(pod) if pod.identity is not None else math.inf
             situation = pod.situation(isolated=isolated, halting=self._halting)
             if plan.cut_off(situation):
                 pod.cut_off_at = now
@@ -246,8 +246,8 @@ class Supervisor:
             if pod.identity is None:
                 return until
             # Without pidfds on this kernel, check often whether the process ended.
-            often = now + LOOK_OFTEN if pod.unwatch is None or changes else math.inf
-            return min(until, often, now + self.health.publish(pod, now))
+            often = now + LOOK_OFTEN if pod.unwatch is None else math.inf
+            return min(until, again, often, now + self.health.publish(pod, now))
         except DiskSilent as error:
             log.warning("pod.unreadable", instance=pod.instance, error=trouble(error))
             return now + LOOK_OFTEN

@@ -45,6 +45,7 @@ _LINES = click.option(
 
 _PREVIOUS = click.option("--previous", "-p", is_flag=True, help="The output of the previous start.")
 _SINCE = click.option("--since", type=Duration(), help="Only output newer than this, such as 5m.")
+PROCESS = click.option("--process", default="", metavar="NAME", help="The output of a sidecar.")
 _TIMESTAMPS = click.option("--timestamps", is_flag=True, help="Begin each line with its time.")
 
 
@@ -61,6 +62,7 @@ class LogChoice(NamedTuple):
     previous: bool
     since: float | None
     timestamps: bool
+    process: str = ""
 
     def params(self) -> dict[str, str]:
         """The agent's parameters.
@@ -77,6 +79,7 @@ class LogChoice(NamedTuple):
             {"lines": str(self.lines)}
             | flags
             | ({} if self.since is None else {"since": str(math.ceil(self.since))})
+            | ({"process": self.process} if self.process else {})
         )
 
 
@@ -198,6 +201,7 @@ async def _read(
     ):
         if response.status == 404:
             what = "no output of a previous start" if "previous" in params else "no logs"
+            what += f" of a process {params['process']!r}" if "process" in params else ""
             raise NotFound(f"pod {node}/{instance} has {what}", kind="pods", id=instance)
         if response.status in (401, 403, 429):
             raise AgentUnavailable(f"node {node!r}: its agent refused: {await refusal(response)}")
@@ -259,7 +263,7 @@ def showing(noun: Noun[Any, Any]) -> click.Command:
         "Where there are several, each line begins with NODE/INSTANCE, and lines are merged by time. Logs "
         "that cannot be read are named on stderr; the others are shown."
     )
-    return command("logs")(target(noun.words.noun, objects(noun.kind))(options(run)))
+    return command("logs")(target(noun.words.noun, objects(noun.kind))(options(PROCESS(run))))
 
 
 async def stream_all(

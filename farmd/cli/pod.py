@@ -63,6 +63,7 @@ async def list_(invocation: Invocation, selector: str, node: str) -> None:
 @command("logs")
 @click.argument("pod", metavar="NODE/INSTANCE", shell_complete=pods)
 @cli_logs.options
+@cli_logs.PROCESS
 async def logs(invocation: Invocation, pod: str, **options: Any) -> None:
     """The output of a pod. The node may be left out where only one node has that instance.
 

@@ -18,7 +18,7 @@ from store.keys import Keys, is_sentinel
 from store.named import records
 from store.nodes import NodeStore
 from store.pods import Place, Pod
-from store.reality import Exit, Intent, Reality
+from store.reality import Exit, Intent, Reality, SidecarStatus
 from store.several import several
 from store.times import Time
 from store.work import Work
@@ -65,6 +65,7 @@ class PodRow(msgspec.Struct, frozen=True, kw_only=True):
     pid: int = 0
     ports: dict[str, int] = {}
     exits: list[Exit] = []
+    sidecars: dict[str, SidecarStatus] = {}
     gone: bool = False
 
 
@@ -94,6 +95,7 @@ def pod_row(owner: str, name: str, place: Place, state: PodState) -> PodRow:
         ports=reality.ports,
         exits=reality.exits,
         preparing="" if state.absent else reality.preparing,
+        sidecars=reality.sidecars,
     )
     if state.absent:
         return row

@@ -44,6 +44,7 @@ DECLARATION = KindOfWork(
         "after-stop.1",
         "templates.1",
         "files.process",
+        "sidecars.1",
     ),
     wiped="no_rcs_found",
     owns_pods=True,

@@ -9,9 +9,9 @@ from farmd.overview import PodRow
 from farmd.tables.model import Column, Table, ago, clean, pairs
 from store.containers import Limits
 from store.manifests import Manifest
-from store.reality import Exit, Forwarded, Usage, ending
+from store.reality import Exit, Forwarded, SidecarStatus, Usage, ending
 from store.times import plain, rfc3339
-from store.words import amount_text, size_text
+from store.words import amount_text, count_of, size_text
 
 _MAIN = next(kind.family for kind in KINDS.values() if kind.main)
 
@@ -77,9 +77,16 @@ def facts(row: PodRow, runs: list[tuple[str, str]], now: float) -> list[tuple[st
     told += [
         ("Exit", f"{rfc3339(end.at)}, {ago(now, end.at)} ago, {_ending(end)}") for end in reversed(row.exits)
     ]
+    told += [("Sidecar", f"{name}: {_beside_it(each, now)}") for name, each in row.sidecars.items()]
     told += [("Pid", str(row.pid))] if row.pid else []
     told += [("Serves on", pairs(row.ports))] if row.ports else []
     return [*told, ("Labels", pairs(row.labels)), ("Manifest", row.manifest), *runs]
+
+
+def _beside_it(sidecar: SidecarStatus, now: float) -> str:
+    how = "runs" if sidecar.runs else f"does not run ({clean(sidecar.reason)})"
+    restarts = f", {count_of(sidecar.restarts, 'restart')}" if sidecar.restarts else ""
+    return f"{how} for {ago(now, sidecar.since)}{restarts}" if sidecar.since else how
 
 
 def usage_facts(used: Usage, manifest: Manifest | None) -> list[tuple[str, str]]:

@@ -7,7 +7,7 @@ import signal
 from pathlib import Path
 from typing import Any
 
-from store.manifests import AfterStop, HealthCheck, Init, Manifest, Restart, Stop
+from store.manifests import AfterStop, HealthCheck, Init, Manifest, Restart, Sidecar, Stop
 from store.reality import Reality
 from tests.agents import AgentProcess, Agents, alive, shell
 from tests.fleet import eventually
@@ -194,3 +194,99 @@ async def test_r43_a_killed_agent_waits_for_after_stop_before_the_next_start(
         await passing(rig)
     assert not (tmp_path / "after.twice").exists()
     assert len(lines(tmp_path / "after")) == 1
+
+
+def beside(folder: Path, name: str, script: str = "") -> Sidecar:
+    """A program that notes its process and its end, and stays until it is told to end."""
+    waits = f"trap 'echo {name} >> {folder}/ended; exit 0' TERM; {script} while :; do sleep 0.02; done"
+    return Sidecar(name=name, command=sh(f"echo $$ >> {folder}/{name}; echo {name} says hi; {waits}"))
+
+
+async def test_r43_sidecars_begin_in_order_before_the_workload_and_end_after_it(
+    rig: Agents, tmp_path: Path
+) -> None:
+    running = await rig.agent()
+    main = f"trap 'echo main >> {tmp_path}/ended; exit 0' TERM"
+    await rig.want(
+        pod(
+            f"{main}; while :; do sleep 0.02; done",
+            sidecars=[beside(tmp_path, "one"), beside(tmp_path, "two")],
+            after_stop=[AfterStop(command=sh(f"echo after >> {tmp_path}/ended"))],
+        )
+    )
+    up = await rig.until(lambda r: len(r.sidecars) == 2 and all(each.runs for each in r.sidecars.values()))
+    assert list(up.sidecars) == ["one", "two"]
+    await passing(rig)
+    log = running.state.logs("web") / "two" / "current.log"
+    await begun(log)
+    assert lines(log) == ["two says hi"]
+    await rig.unwant()
+    await rig.until_gone()
+    ended = lines(tmp_path / "ended")
+    assert (ended[0], sorted(ended[1:3]), ended[3]) == ("main", ["one", "two"], "after")
+    assert not any(runs(pid) for name in ("one", "two") for pid in lines(tmp_path / name))
+
+
+async def test_r43_a_sidecar_that_ends_is_started_again_and_its_pod_goes_on(
+    rig: Agents, tmp_path: Path
+) -> None:
+    await rig.agent()
+    fails = Sidecar(name="ship", command=sh(f"echo $$ >> {tmp_path}/ship; exit 3"))
+    missing = Sidecar(name="none", command=["/nonexistent"])
+    await rig.want(pod(sidecars=[fails, missing]))
+    first = await passing(rig)
+    await begun(tmp_path / "ship", 3)
+    told = await rig.until(
+        lambda r: (
+            r.sidecars["ship"].restarts >= 2
+            and r.sidecars["ship"].reason == "exited with code 3"
+            and r.sidecars["none"].reason == "command /nonexistent: No such file or directory"
+        )
+    )
+    assert (told.pid, told.restarts, told.phase, told.health.state) == (first.pid, 0, "running", "passing")
+
+
+async def test_r43_an_agent_that_is_killed_finds_each_process_again(rig: Agents, tmp_path: Path) -> None:
+    sidecars = [beside(tmp_path, "one"), beside(tmp_path, "two")]
+    async with AgentProcess(rig) as agent:
+        await rig.want(pod(sidecars=sidecars))
+        await begun(tmp_path / "one")
+        await agent.end(signal.SIGKILL)  # perhaps while the second one starts
+    await begun(tmp_path / "two")
+    [first] = lines(tmp_path / "one")
+    os.kill(int(first), signal.SIGKILL)  # with no agent there
+    again = (await begun(tmp_path / "one", 2))[1]
+    async with AgentProcess(rig):
+        up = await rig.until(lambda r: r.phase == "running" and len(r.sidecars) == 2)
+        assert (up.sidecars["one"].restarts, up.sidecars["two"].restarts) == (1, 0)
+        await passing(rig)
+        await rig.unwant()
+        await rig.until_gone()
+    assert not any(runs(pid) for pid in (first, again, *lines(tmp_path / "two")))
+    assert len(lines(tmp_path / "two")) == 1
+
+
+async def test_r43_a_shim_that_is_killed_leaves_no_sidecar_behind(rig: Agents, tmp_path: Path) -> None:
+    await rig.agent()
+    await rig.want(pod(sidecars=[beside(tmp_path, "one")]))
+    await passing(rig)
+    [first] = await begun(tmp_path / "one")
+    [identity] = rig.identities()
+    os.kill(identity.shim, signal.SIGKILL)
+    await begun(tmp_path / "one", 2)
+    await gone(first)
+
+
+async def test_r43_the_end_of_the_lease_ends_all_processes(rig: Agents, tmp_path: Path) -> None:
+    script = f"trap '' TERM; echo $$ >> {tmp_path}/one; sleep 1000; sleep 1000"
+    stubborn = Sidecar(name="one", command=sh(script))
+    after = [AfterStop(command=sh(f"echo after >> {tmp_path}/after"))]
+    async with AgentProcess(rig) as agent:
+        manifest = pod(sidecars=[stubborn], after_stop=after, stop_after=6.0, stop=Stop(grace=1))
+        await rig.want(manifest)
+        up = await passing(rig)
+        [first] = await begun(tmp_path / "one")
+        await agent.end(signal.SIGKILL)
+    await gone(first)
+    await gone(str(up.pid))
+    assert not (tmp_path / "after").exists()

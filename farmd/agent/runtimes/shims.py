@@ -25,7 +25,7 @@ from farmd.agent.artifacts import views
 from farmd.agent.environment import limits, stop_signal
 from farmd.agent.errors import StartFailed
 from farmd.agent.lease import Leases
-from farmd.agent.model import LOST, Identity
+from farmd.agent.model import LOST, Identity, shim_lives, workload_lives
 from farmd.agent.runtimes import start_files
 from farmd.agent.runtimes.runtime import Busy, Ended, Launch, Silent
 from farmd.agent.state import StateDirectory
@@ -33,21 +33,8 @@ from farmd.agent.users import Account, Users
 from store import variables as store_variables
 from store.manifests import Manifest
 from store.ports import Clock
-from store.presence import boot_id, start_ticks
+from store.presence import boot_id
 from store.reality import Exit
-
-# Whether a recorded process still lives: pids are reused, so boot id and start time count too (R26).
-
-
-def shim_lives(identity: Identity, boot: str) -> bool:
-    """Whether the recorded shim is still that very process."""
-    return identity.boot == boot and start_ticks(identity.shim) == identity.shim_ticks
-
-
-def workload_lives(identity: Identity, boot: str) -> bool:
-    """Whether the recorded workload is still that very process."""
-    return identity.boot == boot and start_ticks(identity.pid) == identity.ticks
-
 
 # How a shim is run, and what is said over its pipes while it starts; and how a command of a check is run.
 
@@ -261,7 +248,7 @@ class Shims:
             # Secrets are added later: a command can be read by everybody on the node.
             "argv": store_variables.words([*manifest.command, *manifest.args], common["env"]),
             "env": common["env"] | launch.secrets.variables,
-            **environment.stages(manifest, common["env"]),
+            **environment.stages(manifest, common["env"], launch.secrets.values),
             "secret": bool(launch.secrets.variables),
             "limits": limits(manifest),
             "default_signals": [int(number) for number in default],
@@ -396,14 +383,14 @@ class Shims:
         """How a start ended: as its shim recorded it, else as its shim's own exit tells."""
         identity = identity or self._state.identity(instance)
         folder, starts = self._state.directory(instance), self._state.starts(instance)
-        recorded, said = self._state.disk.call(
-            lambda: (exits.read(folder).get(start), start_files.message(starts, start))
+        recorded, said, left = self._state.disk.call(
+            lambda: (exits.read(folder).get(start), start_files.message(starts, start), exits.stages(folder))
         )
         if recorded is None and (identity is None or identity.start != start):
             return None  # the agent died between saving the record and the start
         told = self.reap(identity) if identity is not None else None
-        if identity is not None and (left := self._state.stages(instance)) and left.start == start:
-            self.kill_leftovers(left.follower(identity))  # of a shim that was killed
+        if identity is not None and left is not None and left.start == start:
+            list(map(self.kill_leftovers, left.others(identity)))  # of a shim that was killed
         self._state.release_identity(instance)
         if recorded is not None:
             end = Exit(recorded.at, recorded.code, "oom" if recorded.memory else "", said)

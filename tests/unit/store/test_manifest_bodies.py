@@ -9,7 +9,7 @@ from farmd import kinds
 from store import features, manifests, operations
 from store.containers import Limits
 from store.errors import InputInvalid, NotFound, RecordInvalid
-from store.manifests import MAX_MANIFEST_BYTES, AfterStop, HealthCheck, Init, Manifest
+from store.manifests import MAX_MANIFEST_BYTES, AfterStop, HealthCheck, Init, Manifest, Sidecar
 from tests.people import KEYS, parsed, person
 
 POD = Manifest(id="hello", command=["sleep", "9"])
@@ -134,6 +134,24 @@ async def test_setting_a_body_again_defeats_a_condemnation() -> None:
         ({"after_stop": [{"command": ["x"], "retries": 1}]}, "retries"),
         ({"after_stop": [{"command": ["x"], "timeout": 400}] * 2}, "at most 600 s in all"),
         ({"runtime": "container", "container": {"image": "a"}, "init": [{"command": ["x"]}]}, "'systemd'"),
+        ({"sidecars": [{"name": "main", "command": ["x"]}]}, "sidecars[0].name: found 'main'"),
+        ({"sidecars": [{"name": "../x", "command": ["x"]}]}, "sidecars[0].name"),
+        ({"sidecars": [{"name": "", "command": ["x"]}]}, "sidecars[0].name"),
+        ({"sidecars": [{"name": "a", "command": ["x"]}] * 2}, "sidecars[1].name: found 'a', expected a name"),
+        ({"sidecars": [{"name": "a", "command": []}]}, "sidecars[0].command: found an empty list"),
+        ({"sidecars": [{"name": "a"}]}, "command"),
+        ({"sidecars": [{"name": f"a{n}", "command": ["x"]} for n in range(9)]}, "at most 8"),
+        ({"sidecars": {"a": {"command": ["x"]}}}, "sidecars"),
+        ({"sidecars": [{"name": "a", "command": ["x"], "health": {}}]}, "health"),
+        ({"command": [], "sidecars": [{"name": "a", "command": ["x"]}]}, "command: found an empty list"),
+        (
+            {
+                "runtime": "container",
+                "container": {"image": "a"},
+                "sidecars": [{"name": "a", "command": ["x"]}],
+            },
+            "only the runtimes 'process' and 'systemd'",
+        ),
         ({"runtime": "vm"}, "expected one of container, process, systemd"),
     ],
 )
@@ -158,12 +176,16 @@ def test_r11_limits_of_processes_need_groups_and_weights_an_agent_that_knows_the
 
 def test_r43_commands_before_and_after_need_an_agent_and_a_farm_that_know_them() -> None:
     pod = Manifest(id="web", command=["x"])
-    both = {features.INIT, features.AFTER_STOP}
-    assert both.isdisjoint(features.needed(pod))
-    more = msgspec.structs.replace(pod, init=[Init(command=["x"])], after_stop=[AfterStop(command=["x"])])
-    assert features.lacking(features.needed(more), ["process"]) == [features.INIT, features.AFTER_STOP]
-    assert both <= set(features.needed_of_farm(more))
-    assert both <= set(kinds.features())
+    all_of_them = [features.INIT, features.AFTER_STOP, features.SIDECARS]
+    assert set(all_of_them).isdisjoint(features.needed(pod))
+    more = msgspec.structs.replace(
+        pod,
+        init=[Init(command=["x"])],
+        after_stop=[AfterStop(command=["x"])],
+        sidecars=[Sidecar(name="a", command=["x"])],
+    )
+    assert features.lacking(features.needed(more), ["process"]) == all_of_them
+    assert set(all_of_them) <= set(features.needed_of_farm(more)) & set(kinds.features())
 
 
 def test_r11_only_a_pod_with_restart_after_needs_an_agent_that_knows_it() -> None:
