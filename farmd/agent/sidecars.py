@@ -14,9 +14,24 @@ import time
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import signal
-    from typing import Any
+    from collections.abc import Callable
+    from typing import Any, Protocol
 
-    from farmd.agent import group, log_files, shim, stages
+    from farmd.agent import group, log_files, shim
+
+    class Teller(Protocol):
+        """What starts a program once it is recorded, and tells the agent: the stages of the start."""
+
+        def spawn(
+            self,
+            argv: list[str],
+            output: Callable[[bytes], None],
+            failed: Callable[[bytes], None],
+            record: Callable[[int], bool],
+        ) -> int: ...
+
+        def tell(self, **fields: Any) -> bool: ...
+
 else:
     import group
     import log_files
@@ -58,7 +73,7 @@ class Child:
 class Sidecars:
     """All of one start."""
 
-    def __init__(self, spec: dict[str, Any], watch: shim.Watch, told: stages.Stages) -> None:
+    def __init__(self, spec: dict[str, Any], watch: shim.Watch, told: Teller) -> None:
         self._spec = spec
         self._watch = watch
         self._told = told
