@@ -75,6 +75,7 @@ class Family(Generic[T]):
         opens: a part of one of its records may itself name more such fields, in ``open``.
         named: people name its records: ``names/<family>/`` holds the id for each name.
         passive: nobody works on its records: one is ready once it is written, and deleted at once.
+        item: the one item of such a kind, which is no record of it; empty: its records are its items.
     """
 
     name: str
@@ -96,6 +97,7 @@ class Family(Generic[T]):
     status: type[ItemStatus] = Status
     named: bool = False
     passive: bool = False
+    item: str = ""
     switches: str = ""
     leaves: frozenset[str] = frozenset()
     opens: bool = False
@@ -215,7 +217,12 @@ SCHEDULES: Family[Schedule] = Family(
     named=True,
 )
 JOB_TEMPLATES: Family[JobTemplate] = Family(
-    name=jobtemplates.KIND, record=JobTemplate, claimed=True, named=True, passive=True
+    name=jobtemplates.KIND,
+    record=JobTemplate,
+    claimed=True,
+    named=True,
+    passive=True,
+    item=jobtemplates.STARTS,
 )
 WORK: Family[Work] = Family(name="work", record=Work, parts=2, watched="whole", keep_raw=True, refers=3)
 HISTORY: Family[Ended] = Family(name="history", record=Ended, parts=2, refers=4, younger=True)

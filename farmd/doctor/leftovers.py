@@ -15,7 +15,7 @@ from farmd.work.hands import freed
 from store import codec
 from store.entry import Entry
 from store.errors import RecordInvalid
-from store.families import JOBS, RUNS, decode, named, owns_pods
+from store.families import FAMILIES, JOBS, RUNS, decode, named, owns_pods
 from store.jobs import Job, Run, known_run
 from store.locks import Holder
 from store.reality import Intent
@@ -152,8 +152,10 @@ def _locks(survey: Survey) -> Iterator[Finding]:
 
 def _gone(survey: Survey, family: str, item: str) -> str:
     """The key of an item that people name and that is gone; empty: it is there, or of another family."""
+    if not named(family) or item == FAMILIES[family].item:
+        return ""
     key = survey.keys.record(family, item)
-    return key if named(family) and key not in survey.trees[family] else ""
+    return "" if key in survey.trees[family] else key
 
 
 def _finding(

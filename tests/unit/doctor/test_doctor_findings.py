@@ -16,6 +16,7 @@ from store import codec, families
 from store.audit import utc_hour
 from store.daemonsets import DaemonSet
 from store.failsafe import Acknowledgement, Failsafe
+from store.families import FAMILIES
 from store.farms import ClusterReport, Member
 from store.jobs import Job, Run
 from store.manifests import Manifest, canonical, digest
@@ -237,6 +238,17 @@ async def test_r13_a_mutation_lock_whose_rollout_is_gone_keeps_people_out_for_no
         assert f"rollouts/{GONE} locks out changes by people" in finding.explanation
         await put(call, KEYS.record("rollouts", GONE), {"id": GONE})
         assert "stale-lock" not in {each.code for each in (await look(call)).findings}
+
+
+async def test_the_one_item_of_a_kind_without_items_of_its_own_is_no_record_that_is_gone() -> None:
+    async with person() as call:
+        await healthy(call)
+        session = await call.client.create_session(name="farm", ttl=3600)
+        for family in (each for each in FAMILIES.values() if each.item):
+            await call.client.put(KEYS.lock(family.name, family.item), b"farm/one/n", acquire=session)
+            await put(call, KEYS.status(family.name, family.item), Status(state="converged"))
+        found = (await look(call)).findings
+        assert {each.code for each in found} & {"stale-lock", "stale-status"} == set()
 
 
 async def test_r20_a_node_that_was_forgotten_while_its_pods_ran_on_is_registered_and_not_restored() -> None:
