@@ -65,7 +65,7 @@ class Floors:
     @staticmethod
     def _uncounted(place: Place, owner: ReplicationController | DaemonSet, after: Sight) -> bool:
         """Whether a daemon set may not count a pod any more: its node was in trouble, and may be given up."""
-        return isinstance(owner, DaemonSet) and after.well_for.get(place[0], 0.0) == 0.0
+        return isinstance(owner, DaemonSet) and not after.well(place[0])
 
 
 def _allowed(owner: ReplicationController | DaemonSet, nodes: int) -> int:
@@ -88,7 +88,7 @@ def served(index: int, at: float, owner: str, place: Place, before: Sight, after
     pod = before.dump.pods.get((owner, *place))
     if pod is None or not before.serves(place, pod[1].manifest) or not before.lasts(pod[1].manifest):
         return False
-    if before.well_for.get(place[0], 0.0) == 0.0 or after.well_for.get(place[0], 0.0) == 0.0:
+    if not (before.well(place[0]) and after.well(place[0])):
         return False
     was, now = before.realities[place][0], after.realities.get(place)
     if now is None or now[0].modify_index == was.modify_index:

@@ -19,6 +19,7 @@ from tests.fault.invariants import Dump, Place
 from tests.soak.processes import Workload
 
 T = TypeVar("T")
+PRESENT_SECONDS = 15.0
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,12 @@ class Sight:
 
     def intent(self, place: Place) -> tuple[Entry, Intent] | None:
         return self.dump.intents.get(place)
+
+    def well(self, node: str) -> bool:
+        """Whether a node's agent has had no fault for so long that no farm takes the node for lost: one
+        that was started again is present seconds later.
+        """
+        return self.well_for.get(node, 0.0) > PRESENT_SECONDS
 
     def drain(self, node: str) -> Drain | None:
         return self.nodes[node].drain if node in self.nodes else None
