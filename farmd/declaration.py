@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from farmd.work.kind import Kind
     from scheduler.model import PlacementRequest
     from store.keys import Keys
+    from store.operations import Operation
 
     Act = Callable[..., Awaitable[Mutation]]
     Author = Callable[[Call, str], Awaitable[str]]
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     Listed = Callable[[Farm, "KindOfWork"], ItemList]
     Opened = Callable[[Any], AbstractAsyncContextManager[Any]]
     Starts = Callable[[Keys, Mutation], Iterable[Start]]
+    Makes = Callable[[Call, str, str, Mapping[str, str]], Awaitable[tuple[Any, Operation]]]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -125,6 +127,8 @@ class KindOfWork(NamedFamily):
         starts: what lists the manifests that a change of an item lets start, if it writes no owner of pods.
         author: what tells who said last what the parts of an item are (``farmd.commands.parts``).
         waits: what says of a record of the family ``among`` whether it is an item.
+        makes: what makes a document of another kind from the item of a name, under a name and with values,
+            and the check that the item stays as it was read.
         examined: what finds faults of items outside of Consul.
         opens: a context manager over the section of the configuration that has the family's name; a farm
             keeps it open for as long as it runs, and the kind gets its value.
@@ -161,6 +165,7 @@ class KindOfWork(NamedFamily):
     starts: Callable[[], Starts] | None = None
     author: Callable[[], Author] | None = None
     waits: Callable[[], Callable[[Any], bool]] | None = None
+    makes: Callable[[], Makes] | None = None
     examined: Callable[[], Examine] | None = None
     opens: Callable[[], Opened] | None = None
     metrics: Callable[[], tuple[Metric, ...]] | None = None

@@ -27,6 +27,11 @@ _KEY = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 Scalar = str | int | float | bool
 
 
+def text(value: Scalar) -> str:
+    """A value of YAML as a parameter's text."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
 class Parameter(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """One value that a starter may choose; without a default and not ``required`` it is an empty text."""
 

@@ -47,7 +47,8 @@ class Fired(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class Schedule(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """Make a job of the document ``job`` at the times of ``cron``, or ``every`` so many seconds.
+    """Make a job of the document ``job``, or of the job template ``template`` with the values ``params``, at
+    the times of ``cron``, or ``every`` so many seconds.
 
     ``start`` is a time of ``every``; empty: the time when the schedule was created. ``overlap`` says what
     happens at a time while a job runs, ``catch_up`` for how many seconds a time that was missed still counts.
@@ -65,6 +66,8 @@ class Schedule(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     start: str = ""
     zone: str = "UTC"
     job: dict[str, Any] = {}
+    template: str = ""
+    params: dict[str, str] = {}
     overlap: Overlap = "forbid"
     catch_up: float = 600.0
     jitter: float = 0.0

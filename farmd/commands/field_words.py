@@ -232,6 +232,8 @@ WORDS: Mapping[str, str] = {
     "reasons": "The causes that the rule matches.",
     # schedules
     "job": "The document of the jobs that are created, without a name.",
+    "ScheduleSpec.template": "The job template of the jobs that are created, instead of job.",
+    "params": "The values of the template's parameters.",
     "cron": "When jobs are created: five fields, such as 30 2 * * *, or a word such as @daily.",
     "ScheduleSpec.every": "The time from one job to the next, instead of cron.",
     "start": "The time from which every is counted; empty: when it was created.",

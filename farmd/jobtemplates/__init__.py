@@ -35,6 +35,7 @@ DECLARATION = KindOfWork(
     runs=lambda: farmd.jobtemplates.kind.JobTemplates,
     asked=lambda: farmd.jobtemplates.commands.JOB_TEMPLATE,
     group=lambda: farmd.cli.nouns.job_template,
+    makes=lambda: farmd.jobtemplates.commands.made_of,
     besides=lambda: farmd.tables.jobtemplates.besides,
     metrics=lambda: farmd.jobtemplates.metrics.METRICS,
 )

@@ -18,8 +18,9 @@ from farmd.jobtemplates import filling
 from farmd.kinds import asked
 from farmd.overview.owners import why_unowned
 from farmd.runtime.errors import WaitTimeout
-from store import codec
-from store.errors import Conflict, NotRegistered, refuse
+from store import codec, operations
+from store.entry import Stored
+from store.errors import Conflict, InputInvalid, NotRegistered, refuse
 from store.families import JOBS
 from store.jobtemplates import (
     KIND,
@@ -66,6 +67,33 @@ def job_of(template: JobTemplate, name: str, source: str, start: JobStart | None
     found = filling.filled(spec, template, start)
     file.check(found, source)  # with the values in it, it may be too large
     return found
+
+
+async def template_of(call: Call, name: str) -> Stored[JobTemplate]:
+    """The template of a name.
+
+    Raises:
+        InputInvalid: there is none, or it makes no jobs now.
+    """
+    stored, _ = await JOB_TEMPLATE.records(call.client, call.keys).named(name)
+    if stored is None:
+        raise InputInvalid(f"job template {name!r} does not exist")
+    if stored.record.disabled:
+        raise InputInvalid(f"job template {name!r} is disabled")
+    return stored
+
+
+async def made_of(
+    call: Call, template: str, name: str, params: Mapping[str, str]
+) -> tuple[Any, operations.Operation]:
+    """The document of a job of a template, and the check that the template stays as it is.
+
+    Raises:
+        InputInvalid: there is no such template, or the values do not fit.
+    """
+    stored = await template_of(call, template)
+    spec = job_of(stored.record, name, f"job template {template!r}", JobStart(params=dict(params)))
+    return spec, operations.check_index(stored.key, stored.index)
 
 
 def _check(spec: JobTemplateSpec, source: str) -> None:

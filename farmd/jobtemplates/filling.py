@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from store.errors import InputInvalid, refuse
-from store.jobtemplates import MAX_VALUE, JobStart, JobTemplate, Parameter, Scalar
+from store.jobtemplates import MAX_VALUE, JobStart, JobTemplate, Parameter, text
 from store.mistakes import shown
 
 INPUT = "${input}"
@@ -25,11 +25,6 @@ _INTEGER = re.compile(r"-?[0-9]{1,18}")
 _NUMBER = re.compile(r"-?[0-9]{1,18}(\.[0-9]{1,18})?([eE][+-]?[0-9]{1,3})?")
 _FARMDS = "${FARMD_"
 _PLACES = re.compile(r"types\[[0-9]+\]\.pod\.(env\..*|files\[[0-9]+\]\.content)", re.DOTALL)
-
-
-def text(value: Scalar) -> str:
-    """A value of YAML as a parameter's text."""
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def checked(name: str, parameter: Parameter, value: str) -> str:

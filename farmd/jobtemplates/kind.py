@@ -19,7 +19,7 @@ import msgspec
 from farmd.commands.mutation import Call, Mutation, audited
 from farmd.farm.kind import Items
 from farmd.farm.writer import deletion
-from farmd.jobtemplates.commands import JOB_TEMPLATE, job_of
+from farmd.jobtemplates.commands import job_of, template_of
 from farmd.kinds import asked
 from farmd.runtime.wake import Wake
 from farmd.work.context import Context
@@ -40,7 +40,7 @@ from store.several import several
 from store.status import Status
 from store.watch import follow
 
-BATCH = 16
+BATCH, AT_ONCE = 64, 8
 PAUSE_SECONDS = 0.5
 """Every answer changes the tree, and each look at it brings the keys of all starts."""
 PRUNE_SECONDS, FIRST_PRUNE_SECONDS = 600.0, 60.0
@@ -85,7 +85,7 @@ class StartsWorker(Worker[Snapshot, Plan]):
     def __init__(self, kind: JobTemplates, claim: Claim, session: Session, wake: Wake) -> None:
         super().__init__(kind, claim, session, wake)
         self._due = self.context.clock.mono() + FIRST_PRUNE_SECONDS
-        self._templates: dict[str, Stored[JobTemplate] | str] = {}
+        self._templates: dict[str, Stored[JobTemplate]] = {}
 
     def attach(self) -> None:
         """Follow the starts from now on."""
@@ -121,12 +121,13 @@ class StartsWorker(Worker[Snapshot, Plan]):
         return Plan(prune=left <= 0, after=max(0.0, left))
 
     async def act(self, snapshot: Snapshot, plan: Plan) -> Outcome:
-        """One transaction for each start."""
+        """One transaction for each start, several at a time: none rests on another."""
         if plan.prune:
             await self._prune()
             self._due = self.context.clock.mono() + PRUNE_SECONDS
         self._templates.clear()
-        changed = {entry.key for entry in plan.batch if not await self._answer(entry)}
+        done = await several(self._answer, plan.batch, AT_ONCE)
+        changed = {entry.key for entry, answered in zip(plan.batch, done, strict=True) if not answered}
         self.kind.last(changed)
         return Outcome("after", CHANGED_SECONDS if changed else 0.0)
 
@@ -169,10 +170,8 @@ class StartsWorker(Worker[Snapshot, Plan]):
         Raises:
             InputInvalid: what it asks for does not fit. Conflict: another job has the name.
         """
-        context = self.context
         by = f", asked by {start.by[:LONGEST_BY]}" if start.by else ""
-        why = f"start {at.key} of job-template/{at.template}{by}"
-        call = Call(context.client, context.keys, context.clock, context.ids, context.actor, why)
+        call = self.kind.call(f"start {at.key} of job-template/{at.template}{by}")
         spec = job_of(template, at.job, "job", start)
         marks = {**spec.labels, "job-template": at.template, "start": at.key}
         made: Mutation = await asked(JOBS.name).create(call, msgspec.structs.replace(spec, labels=marks))
@@ -192,15 +191,13 @@ class StartsWorker(Worker[Snapshot, Plan]):
         """The template of a name, read once a batch.
 
         Raises:
-            InputInvalid: there is none, or it makes no jobs now.
+            InputInvalid: there is none, it makes no jobs now, or its jobs need a newer farm.
         """
-        context = self.context
         if name not in self._templates:
-            stored, _ = await JOB_TEMPLATE.records(context.client, context.keys).named(name)
-            self._templates[name] = _usable(name, stored, context.features())
+            self._templates[name] = await template_of(self.kind.call(), name)
         found = self._templates[name]
-        if isinstance(found, str):
-            raise InputInvalid(found)
+        if lacks := sorted(set(found.record.needs) - self.context.features()):
+            raise InputInvalid(f"job template {name!r}: needs {', '.join(lacks)}, unknown to the farm")
         return found
 
     # -- old answers -----------------------------------------------------------------------------
@@ -214,17 +211,6 @@ class StartsWorker(Worker[Snapshot, Plan]):
             await self.writer.attempt(
                 *(each for entry in some for each in deletion(entry.key, entry.modify_index))
             )
-
-
-def _usable(name: str, stored: Stored[JobTemplate] | None, features: Set[str]) -> Stored[JobTemplate] | str:
-    """A template, or why no job is made of it now."""
-    if stored is None:
-        return f"job template {name!r} does not exist"
-    if stored.record.disabled:
-        return f"job template {name!r} is disabled"
-    if lacks := sorted(need for need in stored.record.needs if need not in features):
-        return f"job template {name!r} needs {', '.join(lacks)}, which this version of farmd does not know"
-    return stored
 
 
 def expired(answers: Sequence[Entry], keys: Keys, now: float) -> list[Entry]:
@@ -273,6 +259,11 @@ class JobTemplates(Kind):
         """Read the last status, and which starts wait (R15)."""
         await self.recollection.read(items)
         await self.look()
+
+    def call(self, reason: str = "") -> Call:
+        """This farm as the caller of a command."""
+        context = self.context
+        return Call(context.client, context.keys, context.clock, context.ids, context.actor, reason)
 
     def worker(self, claim: Claim, session: Session, wake: Wake) -> StartsWorker:
         """The worker of the item."""

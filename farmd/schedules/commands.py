@@ -11,10 +11,13 @@ from farmd.commands.edits import Readiness
 from farmd.commands.mutation import Call, Change, Mutation
 from farmd.commands.noun import Noun
 from farmd.commands.specs import SpecFile, changed, check_count, check_seconds
-from farmd.kinds import asked
+from farmd.kinds import KINDS, asked
 from farmd.schedules import times
 from store.errors import Conflict, InputInvalid, refuse
-from store.families import JOBS
+from store.families import JOB_TEMPLATES, JOBS
+from store.jobtemplates import text
+from store.keys import valid_name
+from store.operations import Operation
 from store.quantities import Seconds
 from store.schedules import KIND, MAX_NAME, Fired, Keep, Overlap, Schedule, ScheduleStatus
 from store.times import rfc3339
@@ -29,7 +32,9 @@ class ScheduleSpec(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True
     """One document of a file of schedules."""
 
     name: str
-    job: dict[str, Any]
+    job: dict[str, Any] = {}
+    template: str = ""
+    params: dict[str, str | int | float | bool] = {}
     cron: str = ""
     every: Seconds | None = None
     start: str = ""
@@ -62,6 +67,21 @@ def job_spec(name: str, document: dict[str, Any], at: float, source: str) -> Any
     return jobs().file.parse({**document, "name": f"{name}-{times.stamp(at)}"}, source)
 
 
+async def due_job(call: Call, schedule: Schedule, at: float) -> tuple[Any, tuple[Operation, ...]]:
+    """The document of the job of a time, and the check of the template that it comes from.
+
+    Raises:
+        InputInvalid: jobs cannot be so, or the template cannot be used.
+    """
+    if not schedule.template:
+        return lasting(job_spec(schedule.name, schedule.job, at, f"schedule {schedule.name!r}: job")), ()
+    make = KINDS[JOB_TEMPLATES.name].makes
+    assert make is not None
+    name = f"{schedule.name}-{times.stamp(at)}"
+    spec, stands = await make()(call, schedule.template, name, schedule.params)
+    return lasting(spec), (stands,)
+
+
 def lasting(spec: Any) -> Any:
     """The job's document with a ``ttl`` that is long enough for its schedule."""
     return spec if spec.ttl is None else msgspec.structs.replace(spec, ttl=max(spec.ttl, TTL_FLOOR))
@@ -78,7 +98,15 @@ def _check(spec: ScheduleSpec, source: str) -> None:
     for field in ("done", "failed"):
         if check_count(getattr(spec.keep, field), f"{source}: keep.{field}") > MAX_KEPT:
             refuse(f"{source}: keep.{field}", str(getattr(spec.keep, field)), f"at most {MAX_KEPT}")
-    job_spec(spec.name, spec.job, 0.0, f"{source}: job")
+    if bool(spec.job) == bool(spec.template):
+        found = "both job and template" if spec.job else "neither job nor template"
+        refuse(f"{source}: job", found, "one of the two", field="job")
+    if spec.params and not spec.template:
+        refuse(f"{source}: params", "values beside a job", "a template beside them", field="params")
+    if spec.template:
+        valid_name(spec.template, f"{source}: template")
+    else:
+        job_spec(spec.name, spec.job, 0.0, f"{source}: job")
     times.check(FILE.build(spec, "0"), source)
 
 
@@ -91,6 +119,10 @@ class ScheduleFile(SpecFile[ScheduleSpec, Schedule]):
     ) -> Schedule:
         """The record of a spec, under an id."""
         made = SpecFile.build(self, spec, record_id, sha, existing)
+        if spec.template:
+            values = {name: text(value) for name, value in spec.params.items()}
+            needs = [*made.needs, *KINDS[JOB_TEMPLATES.name].features]
+            return changed(made, params=values, needs=list(dict.fromkeys(needs)))
         job = jobs().file.build(job_spec(spec.name, spec.job, 0.0, f"{spec.name}: job"), "0")
         return changed(made, needs=list(dict.fromkeys([*made.needs, *job.needs])))
 
@@ -102,6 +134,7 @@ def _facts(schedule: Schedule, _: ScheduleStatus | None) -> list[tuple[str, str]
     counts = f"{schedule.missed} missed, {schedule.skipped} skipped, {schedule.failures} failed in a row"
     return [
         ("Times", _times(schedule)),
+        *([("Template", f"job-template/{schedule.template}")] if schedule.template else []),
         ("Overlap", schedule.overlap),
         ("Catch up", f"{schedule.catch_up:g} s"),
         ("Counts", counts),
@@ -149,14 +182,15 @@ async def run_now(call: Call, target: str) -> Mutation:
     if schedule.full:
         text = f"schedule {schedule.name!r}: found {len(schedule.active)} jobs that run, expected fewer"
         raise Conflict(text, id=schedule.id, hint=f"farmctl schedule history {schedule.name}")
-    made = await jobs().create(call, lasting(job_spec(schedule.name, schedule.job, now, schedule.name)))
+    spec, stands = await due_job(call, schedule, now)
+    made = await jobs().create(call, spec)
     if not made.needed:
         raise InputInvalid(f"schedule {schedule.name!r}: a job of this second exists; repeat the command")
     fired = Fired(due=now, job=made.change.id, name=made.change.name, by=call.actor)
     wanted = msgspec.structs.replace(schedule, fired=[*schedule.fired, fired])
     change = Change(KIND, schedule.id, schedule.name, "schedule.run-now", after={"job": fired.name})
     replaced = SCHEDULE.records(call.client, call.keys).replace(stored, wanted)
-    return Mutation(change, (*held.operations, *made.operations, replaced))
+    return Mutation(change, (*held.operations, *stands, *made.operations, replaced))
 
 
 async def pause(call: Call, target: str) -> Mutation:

@@ -12,7 +12,7 @@ from farmd.commands.mutation import Call, Mutation, audited, registered
 from farmd.farm.writer import Write
 from farmd.runtime.wake import Wake, wait
 from farmd.schedules import plan as planning
-from farmd.schedules.commands import job_spec, jobs, lasting
+from farmd.schedules.commands import due_job, jobs
 from farmd.schedules.metrics import MOST_EXPORTED, RESULTS, STATES, SUCCEEDED
 from farmd.schedules.plan import End, Plan, Snapshot
 from farmd.work.context import Context
@@ -21,7 +21,7 @@ from farmd.work.model import Outcome
 from farmd.work.named import LOOK_AGAIN_SECONDS, NamedKind, NamedWorker
 from store import codec
 from store.entry import Stored
-from store.errors import Conflict, Locked, NotFound, TransactionRejected
+from store.errors import Conflict, InputInvalid, Locked, NotFound, TransactionRejected
 from store.families import RUNS
 from store.jobs import Run
 from store.locks import Claim
@@ -136,13 +136,15 @@ class ScheduleWorker(NamedWorker[Snapshot, Plan]):
         return Outcome("after", 0.0)
 
     async def _made(self, wanted: Schedule, plan: Plan) -> tuple[Schedule, list[Operation]]:
-        """The schedule with the job of a time, and the writes that make it; none if its name is taken."""
+        """The schedule with the job of a time, and the writes that make it; none if its name is taken, or its
+        template makes no such job.
+        """
         assert plan.fire is not None
         call = self.call(f"schedule/{wanted.name}: {plan.why}")
-        spec = lasting(job_spec(wanted.name, wanted.job, plan.fire, f"schedule {wanted.name!r}: job"))
         try:
+            spec, stands = await due_job(call, wanted, plan.fire)
             made: Mutation = await self._creation(call, spec)
-        except Conflict as error:
+        except (Conflict, InputInvalid) as error:
             skipped = msgspec.structs.replace(wanted, skipped=wanted.skipped + 1)
             return skipped, [self.audit("schedule.skip", error.message, name=wanted.name)]
         fired = Fired(due=plan.fire, job=made.change.id, name=spec.name)
@@ -150,7 +152,7 @@ class ScheduleWorker(NamedWorker[Snapshot, Plan]):
         told = (
             audited(call, made.change) if made.needed else self.audit(plan.action, plan.why, name=wanted.name)
         )
-        return grown, [*made.operations, told]
+        return grown, [*stands, *made.operations, told]
 
     async def _creation(self, call: Call, spec: Any) -> Mutation:
         """The creation of a job; after a refusal with a look whether its name is free.

@@ -7,12 +7,11 @@ import shlex
 import msgspec
 
 from farmd.commands.mutation import Call
-from farmd.jobtemplates.filling import text
 from farmd.tables.model import Column, Details, Table, ago
 from store import codec
 from store.entry import Entry
 from store.errors import RecordInvalid
-from store.jobtemplates import STARTED, STARTS, JobTemplate, Started, StartKey, place
+from store.jobtemplates import STARTED, STARTS, JobTemplate, Started, StartKey, place, text
 from store.times import Time, plain
 
 LAST = 20

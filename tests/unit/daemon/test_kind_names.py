@@ -136,6 +136,7 @@ EXCEPTIONS = {
         "store/variables.py": "what a member is told of its job",
     },
     "jobtemplates": {
+        "farmd/schedules/": "a schedule may name a template",
         "farmd/cli/help_examples.py": EXAMPLE,
         "farmd/commands/examples.py": EXAMPLE,
         "farmd/commands/field_words.py": "it says what fields of documents mean",

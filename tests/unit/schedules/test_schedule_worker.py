@@ -11,13 +11,17 @@ import pytest
 
 from farmd.commands.mutation import Call, commit
 from farmd.jobs.commands import JOB as JOBS
+from farmd.jobtemplates.commands import FILE as JOB_TEMPLATES
+from farmd.jobtemplates.commands import JOB_TEMPLATE
 from farmd.schedules import commands
 from farmd.schedules.commands import FILE, SCHEDULE
 from store import codec
 from store.entry import Entry
+from store.errors import InputInvalid
 from store.features import ARTIFACTS
 from store.jobs import Job, Run
 from store.keys import is_sentinel
+from store.manifests import Manifest
 from store.schedules import Schedule, ScheduleStatus
 from tests.effort import first
 from tests.node_farms import FATES, KEYS, Fall, Fleet, fleet_of
@@ -317,3 +321,70 @@ async def test_a_person_makes_a_job_at_once_pauses_and_resumes():
             return not (await SCHEDULE.records(made.fleet.client, KEYS).list()).items
 
         await made.until(gone)
+
+
+TEMPLATE = {
+    "name": "greet",
+    "parameters": {"whom": {"required": True}, "times": {"type": "integer", "default": 1}},
+    "job": {
+        "types": [
+            {
+                "name": "w",
+                "restart": "never",
+                "pod": {
+                    "id": "greet",
+                    "command": ["env"],
+                    "env": {"WHOM": "${param.whom}", "TIMES": "${param.times}"},
+                },
+            }
+        ]
+    },
+}
+
+
+async def test_a_schedule_makes_jobs_of_a_template_as_it_is_then_and_skips_times_without_it():
+    async with times() as made:
+        spec = JOB_TEMPLATES.parse(TEMPLATE, "greet.yaml")
+        await made.create(job={}, template="greet", params={"whom": "Ada", "times": 3}, overlap="allow")
+
+        async def skipped() -> bool:
+            return (await made.schedule()).skipped >= 1
+
+        await made.until(skipped)
+        assert "does not exist" in (await made.fleet.audits("schedule.skip"))[0].reason
+        await commit(made.call, await JOB_TEMPLATE.create(made.call, spec))
+
+        async def begun() -> bool:
+            return len((await made.schedule()).fired) >= 2
+
+        await made.until(begun)
+        job = made.seen[(await made.schedule()).fired[0].name]
+        sha = job.types[0].manifest
+        manifest = await made.fleet._read(Manifest, KEYS.manifest(sha))
+        assert manifest.env == {"WHOM": "Ada", "TIMES": "3"}
+        assert (await made.schedule()).needs == ["jobtemplates.1"]
+        await commit(made.call, await JOB_TEMPLATE.disable(made.call, "greet"))
+        before = (await made.schedule()).skipped
+
+        async def skipped_again() -> bool:
+            return (await made.schedule()).skipped > before
+
+        await made.until(skipped_again)
+        await judged(made)
+        with pytest.raises(InputInvalid, match="is disabled"):
+            await commands.run_now(made.call, "tick")
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({"job": JOB, "template": "greet"}, "found both job and template"),
+        ({}, "found neither job nor template"),
+        ({"job": JOB, "params": {"a": 1}}, "found values beside a job"),
+        ({"template": "Greet!"}, "template: found 'Greet!'"),
+    ],
+)
+def test_a_schedule_has_a_job_or_a_template(fields: dict[str, Any], told: str):
+    with pytest.raises(InputInvalid) as caught:
+        FILE.parse({"name": "tick", "every": PERIOD, **fields}, "tick.yaml")
+    assert told in caught.value.message
