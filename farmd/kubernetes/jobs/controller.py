@@ -77,14 +77,6 @@ class ControllerExpectations:
         """Expect that many from now on, and forget what was expected before."""
         self._open[key] = Expectation(add, delete, self._clock.mono())
 
-    def expect_creations(self, key: str, count: int) -> None:
-        """Expect creations alone."""
-        self.set(key, count, 0)
-
-    def expect_deletions(self, key: str, count: int) -> None:
-        """Expect deletions alone."""
-        self.set(key, 0, count)
-
     def raise_by(self, key: str, add: int, delete: int) -> None:
         """Expect more; the time begins anew, because this is a later write.
 

@@ -40,18 +40,6 @@ def actual(knative: Snapshot, name: str) -> int | None:
     return scale if scale is None or scale >= 0 else None
 
 
-def transform_service(knative: Snapshot) -> tuple[TrafficTarget, ...]:
-    """The traffic of the present stage as Knative's extension writes it on a route (seed)."""
-    name, found = knative.service.metadata.name, []
-    for each in _shares(knative):
-        entry = _entry(each)
-        if each.latest_revision:
-            configuration = each.configuration_name or name
-            entry = replace(entry, revision_name="", configuration_name=configuration)
-        found.append(entry)
-    return tuple(found)
-
-
 def _entry(revision: TargetRevision) -> TrafficTarget:
     return TrafficTarget(
         revision_name=revision.revision_name,

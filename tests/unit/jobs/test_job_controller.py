@@ -103,8 +103,8 @@ def test_an_end_that_nobody_expected_hides_no_end_that_somebody_does() -> None:
 
 def test_expecting_one_thing_forgets_the_other_and_raising_adds() -> None:
     expected = ControllerExpectations(VirtualClock())
-    expected.expect_creations("key", 2)
-    expected.expect_deletions("key", 1)
+    expected.set("key", 2, 0)
+    expected.set("key", 0, 1)
     assert expected.get("key") is not None
     assert (expected.get("key").add, expected.get("key").delete) == (0, 1)  # type: ignore[union-attr]
     expected.raise_by("key", 2, 0)

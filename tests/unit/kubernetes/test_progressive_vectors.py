@@ -153,10 +153,22 @@ def _stage(actual: int | None, settings: Settings, *, finished: Any = BEFORE, kn
     )
 
 
+def _transformed_service(knative: Snapshot) -> tuple[traffic.TrafficTarget, ...]:
+    """The traffic of the present stage as Knative's extension writes it on a route."""
+    name, found = knative.service.metadata.name, []
+    for each in traffic._shares(knative):
+        entry = traffic._entry(each)
+        if each.latest_revision:
+            configuration = each.configuration_name or name
+            entry = replace(entry, revision_name="", configuration_name=configuration)
+        found.append(entry)
+    return tuple(found)
+
+
 def _transformed(knative: Snapshot) -> list[tuple[Any, ...]]:
     return [
         (each.revision_name, each.configuration_name, each.percent, each.latest_revision)
-        for each in traffic.transform_service(knative)
+        for each in _transformed_service(knative)
     ]
 
 
