@@ -55,7 +55,7 @@ _SERVICES = NamedFamily(
     bundled=lambda: farmd.deploy.bundled.BUNDLED,
 )
 OTHERS: dict[str, NamedFamily] = {each.family: each for each in (_PODS, _SERVICES)}
-"""Families of records that people name and that are nobody's work by themselves."""
+"""Families of records that have names, and that no kind of work claims."""
 
 
 def named() -> Iterator[NamedFamily]:

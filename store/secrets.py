@@ -167,9 +167,9 @@ async def existing(client: KeyReader, keys: Keys, path: str) -> Stored[SecretVer
 
 
 def _stored(entry: Entry, path: str, version: int = 0) -> Stored[SecretVersion]:
-    """The record in an entry, if it is this secret's and, unless 0, this version's.
+    """Decode an entry, and check that it belongs to this secret and, unless 0, to this version.
 
-    The ciphertext does not name its secret, so only this tells a record that was moved to another key.
+    The ciphertext does not name its secret, so only this check finds a record that was moved to another key.
     """
     from store import codec
 

@@ -41,8 +41,8 @@ class FoundRecord(NamedTuple):
 
 
 class Written(NamedTuple):
-    """Records as people would write them: documents by the file that they belong in, the commands that say
-    what no document can, and what neither says, in one line each.
+    """Records as people would write them: documents by file, commands for what no document can express, and
+    one line for each thing that neither can.
     """
 
     files: dict[str, list[dict[str, Any]]]
@@ -110,8 +110,8 @@ class Bundled(Exported, Protocol):
         """Take the record away with all that is below it, at once or by its worker."""
 
     async def mark(self, call: Call, name: str, to: str, wish: Wish | None = None) -> Mutation:
-        """Make a record of ``call.part_of``, or of nobody's that is as its ``wish`` asks, a part of ``to``;
-        empty: of nothing. Nothing else changes.
+        """Make a record a part of ``to`` (empty: of nothing) if it is part of ``call.part_of``, or if it
+        belongs to nobody and equals its ``wish``. Nothing else changes.
         """
 
     async def verdict(
@@ -124,7 +124,9 @@ class Bundled(Exported, Protocol):
 
 @runtime_checkable
 class Superseding(Protocol):
-    """One noun in bundles to whose records something may bring a version that another one can replace."""
+    """One noun in bundles whose records may get a version gradually, which another version can replace on
+    the way.
+    """
 
     async def superseding(self, call: Call, wish: Wish) -> Mutation | None:
         """Put what a document asks for in place of the version that is coming; None: nothing to do.

@@ -87,17 +87,17 @@ class Edits(Generic[S, T]):
         file: how people write one, and the type of its record. The store's family of that type
             (``store.families``) names the kind, whose declaration (``farmd.kinds``) has the words.
         pods: what is particular to owners of pods; None for other kinds.
-        told: the fields that the audit and people are told of a new one.
-        facts: what ``describe`` tells of a record and its status beside what all records have; of an owner
-            of pods, its counts first.
+        told: the fields of a new record that the audit and the confirmation show.
+        facts: the lines of ``describe`` beyond those that all records have; for an owner of pods, its counts
+            first.
         membership: fields that only a manager changes while there is one (R14).
-        past: how the last item of a name ended, where more than the audit log knows that; None: unknown.
-        columns: what a table tells of a record and its status in columns of its own, after the state.
-        aged: whether a table tells how old a record is.
-        beside: the operations that make what a new record needs beside its name.
-        replaces: whether a bundle deletes a record that differs and makes it anew.
-        judge: how far a record in a bundle is; None: its pods and its status tell.
-        left_out: why no file is written of a record; empty: one is.
+        past: how the last item of a name ended, if the kind knows more than the audit log.
+        columns: the kind's own columns in tables, after the state.
+        aged: whether tables show the age of a record.
+        beside: the operations that create what a new record needs besides its name.
+        replaces: whether a bundle deletes a record that differs, and creates it again.
+        judge: how far a record in a bundle is; None: judged by its pods and its status.
+        left_out: why a record is not written to files; empty: it is.
     """
 
     file: SpecFile[S, T]

@@ -150,7 +150,7 @@ def holder_told(holder: Holder) -> str:
 
 
 async def lock_told(call: Call, kind: str, item: str) -> str:
-    """Who holds an item's mutation lock, in words; empty: nobody does."""
+    """The holder of an item's mutation lock, in words; empty: it is free."""
     holder = await MutationLocker(call.client, call.keys, kind).holder(item)
     return "" if holder is None else f"locked by {holder_told(holder)}"
 

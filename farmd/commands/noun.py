@@ -239,7 +239,7 @@ class Noun(Edits[S, T]):
         return await self.edit(call, stored, wanted, held, "restart", details=tuple(details))
 
     def _standstill(self, wanted: T, pods: int) -> tuple[str, ...]:
-        """A line that says why no pod that serves will be replaced in place, if that is so."""
+        """A line that says why no serving pod will be replaced in place, if none will."""
         why = self.pods.standstill(wanted, pods) if self.pods is not None else ""
         return (f"replaces no pod that serves: {why}",) if why else ()
 

@@ -35,7 +35,7 @@ def opens(record: Any) -> bool:
 
 
 async def said_by(call: Call, whole: str) -> str:
-    """What sets the fields of its parts, with who set them last and when."""
+    """The whole that sets the fields of its parts, with the person who set them last and the time."""
     family, _, name = whole.partition("/")
     kind = KINDS.get(family)
     if kind is None:

@@ -1,4 +1,4 @@
-"""What a person who signs a manifest of the store sees first: the difference to what this key signed last.
+"""What a person sees before signing a manifest of the store: the difference to what this key signed last.
 
 Whoever can write the store chooses what lies there, so nothing of it is signed unseen. It is compared with
 what the very key signed that signs now, because anybody can make other signatures. A manifest is shown as it
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Review:
-    """``lines`` for the person who signs ``start``. ``known``: this key signed the very same before."""
+    """``lines`` for the person who signs ``start``. ``known``: this key has signed exactly this before."""
 
     start: Start
     head: str

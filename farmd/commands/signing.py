@@ -101,7 +101,7 @@ class Signer:
 
 
 async def signer(call: Call, key: Ed25519PrivateKey, seconds: float) -> Signer:
-    """Who signs with this key in this cluster.
+    """A signer with this key for this cluster.
 
     Raises:
         NotRegistered: no cluster is registered here.

@@ -182,7 +182,7 @@ class SpecFile(Generic[S, T]):
 
 @cache
 def _defaults(kind: type[Any]) -> dict[str, Any]:
-    """The defaults of a type's fields; to ask msgspec for them evaluates all annotations anew."""
+    """The defaults of a type's fields, cached: msgspec evaluates all annotations at each call."""
     return {each.name: each.default for each in msgspec.structs.fields(kind)}
 
 

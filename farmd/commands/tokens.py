@@ -80,7 +80,7 @@ async def put_policies(acl: Acl, policies: Mapping[str, str], *, replace: bool) 
 
 
 async def bearers(acl: Acl, name: str) -> list[str]:
-    """The accessors of the tokens that bear a policy; none where there is no such policy."""
+    """The accessors of the tokens that have a policy; none if there is no such policy."""
     known = await acl.policy(name)
     return [] if known is None else sorted(each.accessor for each in await acl.tokens(known))
 

@@ -12,7 +12,7 @@ from farmd.overview import Pods
 
 
 async def pods(call: Call, noun: Noun[Any, T], owner: T) -> Pods:
-    """The pods of an owner, and of the other one that the same change of version manages."""
+    """The pods of an owner; during a rollout, also those of the owner with the other version."""
     manager = getattr(owner, "managed_by", "")
     owners = [owner]
     if noun.words.gradual and manager.startswith(f"{noun.words.gradual}/"):

@@ -207,7 +207,7 @@ async def until(
     report: Callable[[L], None],
     shown: Callable[[L], object] = lambda now: now,
 ) -> L:
-    """Look until ``done``, which is told whether the time is over; report each look that differs.
+    """Look repeatedly until ``done``, which gets whether the time is over; report each look that differs.
 
     Raises:
         WaitTimeout: the time is over; ``late`` makes it. StoreUnavailable: it is for long, or at the end.

@@ -75,7 +75,7 @@ class BundledService:
         return FoundRecord(stored, service.part_of)
 
     def held(self, call: Call, found: FoundRecord, wish: Wish) -> FoundRecord:  # noqa: ARG002
-        """A document says nothing of a service of the other form, whatever that is part of."""
+        """A document never holds a service of the other form, whatever that service is part of."""
         if isinstance(wish.spec, NamedService) != bool(found.stored.record.mode):
             return found
         return found._replace(part_of="services of the other form: one has a container, one names pods")
@@ -228,7 +228,7 @@ class BundledService:
 
 
 def _stated(wish: Wish, released: ServiceSpec) -> ServiceSpec:
-    """What stands, with the stated fields as they are asked for."""
+    """The service as it is, with the stated fields as its file wants them."""
     return replace(released, **{name: getattr(wish.spec, name) for name in wish.stated})
 
 
@@ -239,7 +239,9 @@ async def _asked(call: Call, before: Version, wish: Wish) -> Version | None:
 
 
 def _flat(version: Version) -> Version:
-    """A version without what follows from its manifest and its hook, which earlier farmds tell in part."""
+    """A version without the fields that follow from its manifest and its hook: earlier versions of farmd
+    write only some of them.
+    """
     return replace(version, image="", hook_manifest="")
 
 

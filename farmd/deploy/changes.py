@@ -63,7 +63,7 @@ class Collector(Client):
         self.changes.append(PodChange("place", machine, instance, pod, intent, owner=self._owner.id))
 
     async def replace(self, service: str, spec: ServiceSpec, place: Place) -> None:  # noqa: ARG002
-        """Give a pod the new manifest where it stands."""
+        """Give a pod the new manifest on its node."""
         state, owner = self._sight.pods[place], self._owner
         intent = wanted(owner, state.intent)
         self.changes.append(
@@ -126,7 +126,7 @@ def request_of(sight: ServiceFacts, manifest: Manifest) -> PlacementRequest:
 async def collected(
     context: Context, sight: ServiceFacts, manifest: Manifest, deployment: str, step: ServiceStep
 ) -> tuple[list[NodeChanges], Collector]:
-    """The changes of one step, each of which happens as a whole, and who collected them."""
+    """The changes of one step, each of which happens as a whole, and their collector."""
     request = request_of(sight, manifest)
     client = Collector(context, sight, request, deployment)
     for operation in step.operations:

@@ -81,8 +81,8 @@ HOUR = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class DeploymentView:
-    """One look: the progress of each service, and of the whole; ``over`` once it is gone, ``halted``: why it
-    waits for a person's word, ``failed``: because of the pod at which place.
+    """The progress of each service and of the whole deployment. ``over``: it is gone. ``halted``: why it
+    waits for a person. ``failed``: the place of the pod that failed.
     """
 
     services: dict[str, str]
@@ -201,7 +201,7 @@ def _words(ending: str) -> str:
 
 @dataclass(slots=True, kw_only=True)
 class Deployment:
-    """Services of a project on their way; what was planned is submitted once, and run once.
+    """A deployment of a project's services. Its plan is submitted once and run once.
 
     ``fields`` are those of the services' files that change; None: any.
     ``images`` tells the digests to which images are pinned; None: they stay as they are. ``scene`` is what
@@ -276,7 +276,7 @@ class Deployment:
         return await submission.at_once(self.call, self._prepared())
 
     async def run(self, timeout: float, report: Report) -> ProjectPlan:
-        """Plan and submit, where that was not done, and wait for the end; the plan that was carried out.
+        """Plan and submit if that was not done, and wait for the end. Returns the plan that was carried out.
 
         Raises:
             Conflict: it cannot be planned, as in ``plan``.

@@ -124,7 +124,7 @@ async def met(
 
 
 async def _holding(context: Context, service: Service) -> set[Condition]:
-    """What holds of a service's pods, whoever owns them."""
+    """The facts about a service's pods that do not depend on their owner."""
     least, wanted = 0.0, 1
     if (version := service.version) is not None:
         wanted = version.replicas if version.mode == "replicated" else 1
@@ -248,7 +248,7 @@ class Specs:
     async def standing(
         self, manifest: str, mode: Mode, likely: Sequence[Version | None]
     ) -> ServiceSpec | None:
-        """What a pod was placed for; None: nobody can read that."""
+        """The spec that a pod was placed for; None: it cannot be read."""
         known = next((each for each in likely if each is not None and each.manifest == manifest), None)
         try:
             return await self.of(known or Version(manifest=manifest, mode=mode))
@@ -382,7 +382,7 @@ class Reader:
         self, stored: Stored[Deployment], said: deployments.Goal, state: GoalState | None,
         manifest: Manifest | None, pods: Mapping[Place, PodState],
     ) -> dict[Place, Judgement]:  # fmt: skip
-        """What the gate says of the pods that this turn placed."""
+        """The gate's verdicts on the pods that this turn placed."""
         version = turned(said, state)
         if version is None or manifest is None:
             return {}

@@ -195,7 +195,7 @@ class Attempts:
         return watch
 
     async def _said(self, place: Place) -> Reality | None:
-        """What the agent says of a pod, in full; caches keep only a part."""
+        """The agent's full report of a pod; caches keep only a part."""
         context, key = self._context, self._context.keys.reality(*place)
         stored = context.caches.reality.get(key)
         if stored is None:
@@ -292,8 +292,8 @@ async def seen(
 
 
 def leftover(status: str, state: GoalState | None, pods: Mapping[Place, PodState]) -> tuple[Place, ...]:
-    """Pods of hooks that nobody waits for any more. That of a failed one stays until its service goes back:
-    people read its log.
+    """Pods of hooks that the deployment no longer waits for. The pod of a failed hook stays until its service
+    is rolled back, so that people can read its log.
     """
     waits = state is not None and not state.back and status in ("running", "failed")
     return tuple(sorted(place for place in pods if not (waits and place == place_of(state))))

@@ -47,7 +47,7 @@ class ImageDigestResolver:
 
         Raises:
             InputInvalid: no such reference.
-            NoDigest: nobody knows the digest.
+            NoDigest: the digest is unknown.
         """
         if parse(image).digest:
             return image, "missing" if policy == "always" else policy

@@ -83,7 +83,7 @@ def compiled(spec: ServiceSpec) -> tuple[Manifest, Version]:
 
 
 def manifest_of(spec: ServiceSpec, placement: manifests.Placement | None = None) -> Manifest:
-    """The manifest of a service's pods; ``placement`` stands for its own, which asks for its volumes."""
+    """The manifest of a service's pods; ``placement`` replaces the spec's own, which requires its volumes."""
     said, limits = spec.container, spec.container.resources
     return Manifest(
         id=spec.name,

@@ -1,7 +1,7 @@
 """The steps of a deployment, each of which can be carried out, shown and compared (uncloud ``operation``).
 
-An operation is a value: it holds what to do, never how far it came. A farm that takes a deployment over plans
-anew from what stands, so no list of operations is ever stored.
+An operation is a value: it holds what to do, never how far it came. A farm that takes over a deployment plans
+again from the present state, so no list of operations is ever stored.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Operation(Protocol):
     """One step."""
 
     async def execute(self, client: Client) -> None:
-        """Carry it out; what the client raises ends the sequence that it stands in."""
+        """Carry it out. An error of the client ends the sequence that it is part of."""
 
     def format(self, resolver: NameResolver) -> str:
         """The step for people, on one line or more."""
@@ -187,7 +187,7 @@ class SequenceOperation:
 
 @dataclass(frozen=True, slots=True)
 class Plan(SequenceOperation):
-    """What makes one service as its spec says. ``short`` are the reasons why pods found no place."""
+    """The plan that makes one service match its spec. ``short``: why pods found no place."""
 
     service_id: str = ""
     service_name: str = ""
@@ -241,7 +241,7 @@ class ServicePod:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StandingService:
-    """A service that stands, and all of its pods."""
+    """A service that exists, and all of its pods."""
 
     id: str
     name: str

@@ -63,7 +63,7 @@ def made(goal: Goal, fields: Mapping[str, Any], selected: Mapping[str, str], now
 
 
 def taken(record: Any, deployment: str) -> dict[str, Any]:
-    """The fields of an owner whose pods a deployment changes alone from then on."""
+    """The fields of an owner that a deployment takes: only the deployment changes its pods from then on."""
     return {"managed_by": reference(KIND, deployment), **passed(record, taken=True)}
 
 
@@ -75,7 +75,8 @@ def taken(record: Any, deployment: str) -> dict[str, Any]:
 
 
 async def services(call: Call, names: Collection[str], project: str) -> dict[str, Stored[Service]]:
-    """The services of these names, which no record bears, that owners of pods tell of; their index is 0.
+    """The services of these names that have no record, rebuilt from the owners of their pods; their index is
+    0.
 
     Raises:
         RecordInvalid: the name or the record of an owner does not decode.
@@ -96,7 +97,7 @@ async def services(call: Call, names: Collection[str], project: str) -> dict[str
 
 
 def told(stored: Stored[Service]) -> str:
-    """What becomes of such a service, for people."""
+    """One line for people: what happens to such a service."""
     family = stored.record.active[0].partition("/")[0]
     owner = title(family, owner_name(stored.record.name))
     return f"! the record of {stored.record.name} was lost: takes {owner} back with its pods, as they are"

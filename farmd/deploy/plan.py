@@ -1,4 +1,5 @@
-"""What a deployment does next: pure. Each cycle plans anew from what stands, with the planner of the preview.
+"""What a deployment does next: pure. Each cycle plans from the present state, with the planner of the
+preview.
 
 What must never break: as many pods stay healthy as were at the start, or as are wanted, less the pods that
 are replaced where they stand, which are at most ``parallelism``; a service that turned back never turns
@@ -287,7 +288,7 @@ def _steps(reading: Facts) -> Cycle:
 
 
 def _decided(reading: Facts) -> tuple[ServiceStep, ...]:
-    """The step of each service; what people ask for comes before what the pods say."""
+    """The step of each service. A person's command comes before the state of the pods."""
     assert reading.shot is not None
     record = reading.stored.record
     if record.ask == "rollback" and (found := (*_turned(reading, BY_HAND), *_returns(reading))):

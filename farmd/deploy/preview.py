@@ -161,12 +161,12 @@ def _grouped(plan: Plan) -> list[tuple[str, str, list[str]]]:
 
 
 def _counted(places: list[str]) -> list[str]:
-    """Each place once, with how often it stands there."""
+    """Each place once, with its number of occurrences."""
     return [f"{place}{f' ({number})' if number > 1 else ''}" for place, number in Counter(places).items()]
 
 
 def _crossing(plan: ProjectPlan, wanted: ResolvedServices) -> Iterator[str]:
-    """Services that name one another, and stand on different machines: names work on one machine alone."""
+    """Services that name one another and run on different machines: names work only within a machine."""
     machines = {
         each.service_name: _machines(each, plan.standing.get(each.service_name)) for each in plan.services
     }
@@ -177,7 +177,7 @@ def _crossing(plan: ProjectPlan, wanted: ResolvedServices) -> Iterator[str]:
 
 
 def _machines(plan: Plan, standing: StandingService | None) -> set[str]:
-    """Where a service will stand."""
+    """The machines on which a service will run."""
     found = {pod.place[0] for pod in standing.containers} if standing is not None else set()
     found -= {each.place[0] for each in plan.operations if isinstance(each, RemoveContainerOperation)}
     return found | {each.machine for each in plan.operations if isinstance(each, RunContainerOperation)}

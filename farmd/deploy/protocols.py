@@ -9,7 +9,7 @@ from store.pods import Place
 
 
 class NoDigest(Exception):
-    """Nobody knows the digest of an image; the message says why, and holds no part of a login.
+    """The digest of an image is unknown. The message says why, and contains no part of a login.
 
     ``absent``: the registry answered that it has no such image.
     """
@@ -26,7 +26,7 @@ class ImageResolverClient(Protocol):
         """``sha256:…``.
 
         Raises:
-            NoDigest: the registry tells none.
+            NoDigest: the registry does not answer, or has no such image.
         """
 
 
@@ -51,7 +51,7 @@ class VolumeClient(Protocol):
     """Makes volumes."""
 
     async def create_volume(self, volume: VolumeSpec, machine: str) -> None:
-        """Note a volume on a machine, whose agent makes it at the first start."""
+        """Record a volume on a machine. The agent creates it at the first start of a pod that uses it."""
 
 
 class Client(Protocol):
@@ -61,7 +61,7 @@ class Client(Protocol):
         """Place one more pod on a machine."""
 
     async def replace(self, service: str, spec: ServiceSpec, place: Place) -> None:
-        """Give a pod another manifest where it stands: it stops, then the new one starts."""
+        """Give a pod another manifest on its node: it stops, then the new one starts."""
 
     async def stop(self, service: str, place: Place) -> None:
         """Stop a pod, so that its ports are free."""

@@ -119,7 +119,7 @@ class DeploymentAlerts:
         return now - self._seen[1]
 
     async def released(self, reading: Facts, sight: ServiceFacts) -> None:
-        """Called before the transaction that releases a service, after which nobody could tell."""
+        """Report a service before it is released; after that the deployment no longer knows it."""
         assert sight.state is not None
         key = alert_key(sight.said.name)
         if sight.state.back:

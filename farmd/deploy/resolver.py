@@ -87,7 +87,7 @@ def _refuse(where: str, field: str, found: object, expected: str) -> None:
 
 
 def _log(spec: ServiceSpec) -> Iterator[Mistake]:
-    """The agent keeps the output, so the engine's other drivers have no say."""
+    """Refuse log drivers other than the agent's own, because the agent keeps the output."""
     if (log := spec.container.log) is None:
         return
     if log.name != LOG_DRIVER:

@@ -1,4 +1,6 @@
-"""What stands of some services, read once from the store, for previews and commands. It decides nothing."""
+"""The present state of some services, read once from the store, for previews and commands. It decides
+nothing.
+"""
 
 from __future__ import annotations
 
@@ -69,7 +71,7 @@ class Scene:
     holding: Mapping[str, Holding] = field(default_factory=dict)
 
     def lost(self, name: str) -> bool:
-        """Whether a service's record is gone, and only the owner of its pods tells of it."""
+        """Whether a service's record is gone, so that only the owner of its pods still names it."""
         return name in self.records and not self.records[name].index
 
     def holder(self, name: str) -> Holding | None:

@@ -54,7 +54,7 @@ class PortSpec(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class VolumeDriver(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Who stores a volume; an empty name is ``local``."""
+    """The driver that stores a volume; an empty name is ``local``."""
 
     name: str = ""
     options: dict[str, str] = {}
@@ -145,7 +145,7 @@ class Resources(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class LogDriver(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Who keeps the container's output."""
+    """The driver that keeps the container's output."""
 
     name: str = LOG_DRIVER
     options: dict[str, str] = {}

@@ -49,7 +49,7 @@ class Strategy(Protocol):
         spec: ServiceSpec,
         machines: Machines | None = None,
     ) -> Plan:
-        """The operations that make a service as its spec says; ``service`` None: it is new.
+        """The operations that make a service match its spec; ``service`` None: it is new.
 
         ``machines`` are those that its volumes leave; None: all that have them.
 
@@ -119,7 +119,7 @@ class _Planner:
     """How many pods of the service each machine will have by the plan so far."""
 
     def choose(self) -> None:
-        """Tell the machines that may get pods, and the pods that may stay."""
+        """Choose the machines that may get pods, and the pods that may stay."""
         suitable, request = self.state.suitable(self.request), self.request
         having = -1
         for volume in self.spec.mounted():
@@ -141,7 +141,7 @@ class _Planner:
             raise self.state.no_machine(request, self.spec.name, allowed)
 
     def fits(self, pod: ServicePod) -> bool:
-        """Whether a pod is as the spec says."""
+        """Whether a pod matches the spec."""
         return self.status(pod) is ContainerSpecStatus.UP_TO_DATE
 
     def replicated(self) -> None:
@@ -249,7 +249,9 @@ class _Planner:
         return "start-first", ""
 
     def _lacking(self) -> str:
-        """What the first machine with too little room lacks; other services of the plan may have taken it."""
+        """What is missing on the first machine with too little room; other services of the plan may have
+        taken it.
+        """
         for machine in self.state.listed(self.eligible):
             for name, amount in self.amounts.items():
                 if self.state.room(machine, {name: amount}) < 1:

@@ -69,7 +69,7 @@ def _told(rows: list[overview.PodRow], exact: bool) -> str:
 def services(
     record: Deployment, status: DeploymentStatus | None, doing: Mapping[str, str] | None = None
 ) -> dict[str, str]:
-    """What is told of each service of a deployment, by name; ``doing`` is what machines do for it now."""
+    """One line of progress per service of a deployment, by name; ``doing`` is what machines do for it now."""
     known: Mapping[str, ServiceProgress] = (
         {each.name: each for each in status.services} if status is not None else {}
     )
@@ -92,7 +92,7 @@ def lines(
 
 
 def drawn(record: Deployment, told: Mapping[str, str], state: str) -> list[str]:
-    """The lines for what is told of each service."""
+    """The lines that show the progress of each service."""
     width = max(map(len, told), default=0)
     return [
         f"deployment {record.name}  {state}",
@@ -108,7 +108,9 @@ def besides(status: DeploymentStatus | None, reason: str) -> str:
 
 
 def done(goal: Goal, last: str) -> str:
-    """What a service is at the end of a deployment that is done, of which ``last`` was told."""
+    """The state of a service at the end of a successful deployment; ``last`` is the state that was shown
+    before.
+    """
     if goal.wanted is None:
         return "removed"
     if goal.wanted.mode == "global":  # the number of machines is not the deployment's
@@ -117,7 +119,7 @@ def done(goal: Goal, last: str) -> str:
 
 
 def told(goal: Goal, progress: ServiceProgress | None, doing: str = "") -> str:
-    """How far a service is; what machines do for it says more than that it waits for its pods."""
+    """The progress of a service. What machines do for it is shown instead of "waits for its pods"."""
     if goal.superseded:
         return "taken over by another deployment"
     if progress is None:

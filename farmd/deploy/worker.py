@@ -1,4 +1,4 @@
-"""The worker of one deployment: each cycle plans anew from what stands (seed ``Deployment``'s farm side)."""
+"""The worker of one deployment: each cycle plans from the present state."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class DeploymentWorker(ManagingWorker[Facts, Cycle]):
         return report.status(snapshot, plan, self.context.farm, self.context.clock.now())
 
     def obstructed(self, reason: str) -> DeploymentStatus:
-        """The status of what cannot go on, with the services as they were told of last."""
+        """The status of a blocked deployment, with the last known states of its services."""
         known = self.status.known
         told = known if isinstance(known, DeploymentStatus) else DeploymentStatus(state="blocked")
         return replace(told, state="blocked", reason=reason)
@@ -106,7 +106,7 @@ class DeploymentWorker(ManagingWorker[Facts, Cycle]):
         return done
 
     async def _step(self, reading: Facts, sight: ServiceFacts, step: ServiceStep) -> Outcome:
-        """What is to be done of one service now.
+        """The changes of one service's step.
 
         Raises:
             TurnRefused: something stands in the way.
@@ -177,7 +177,7 @@ class DeploymentWorker(ManagingWorker[Facts, Cycle]):
         self.context.recorder.count("farmd_deployment_operations_total", many, op=op, result=result)
 
     def _hooked(self, sight: ServiceFacts, placed: str) -> Note | None:
-        """The state that says where the hook runs, or that it ended well, with the change of its pod."""
+        """The state that records where the hook runs, or that it succeeded, with the change of its pod."""
         state, over = sight.state, sight.goal.hook == "done"
         if state is None or not (placed or (over and not state.hooked)):
             return None

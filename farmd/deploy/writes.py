@@ -77,7 +77,7 @@ Writes = list[Write | Operation]
 
 
 class TurnRefused(FarmdError):
-    """A service cannot change hands now; the message says what stands in the way."""
+    """A service cannot change hands now; the message says why."""
 
     code = "turn_refused"
 
@@ -239,7 +239,7 @@ async def _wishes(context: Context, reading: Facts, goal: Goal, version: Version
 
 # -- release ------------------------------------------------------------------------------------
 async def release(context: Context, reading: Facts, sight: ServiceFacts) -> Released:
-    """Hand the owner back, and let the service be what it has become; or take all of it away.
+    """Hand the owner back and record the service's new version; or remove the service.
 
     Raises:
         TurnRefused: something stands in the way.
@@ -335,7 +335,7 @@ async def handed_over(context: Context, deployment: str, goal: Goal) -> Writes:
 
 
 async def freed(context: Context, deployment: str, goal: Goal) -> Writes:
-    """Let go of a service that was never taken; one that was made for this deployment goes.
+    """Release a service that was never taken. If it was created for this deployment, it is deleted.
 
     Its owner goes back to its own worker where a deployment had taken it whose goal this one superseded.
     """

@@ -26,7 +26,7 @@ class Labelled(Protocol):
         """The labels by which they are routed."""
 
     def title(self) -> str:
-        """What people call it, such as ``rc/web``."""
+        """The name of the item for people, such as ``rc/web``."""
 
     def path(self) -> str:
         """Where the page shows it; empty: nowhere."""
@@ -86,7 +86,7 @@ class Incidents:
             await self.end(key, urgency)
 
     def pass_on(self, key: str) -> None:
-        """Leave the alert as it is, because another item tells of it, or of its end, from now on."""
+        """Stop keeping the alert alive, and leave it open: another item reports it or its end from now on."""
         self._open -= {key}
         self._inherited -= {key}
         self._alerter.release(key)

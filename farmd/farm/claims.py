@@ -1,4 +1,4 @@
-"""The claim loop of one kind under one session: carries out what ``plan.decide`` says (R3, R7–R10).
+"""The claim loop of one kind under one session: carries out the plan of ``plan.decide`` (R3, R7–R10).
 
 Locks are taken in batches, several in flight; new claims share one barrier read, which begins when all kinds
 have taken their locks, and then get their workers.

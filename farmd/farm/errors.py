@@ -34,7 +34,7 @@ class ClaimLost(Exception):
 
 
 class AnotherCluster(Exception):
-    """The store holds another cluster than the farm was built for, which has nothing: build the farm anew."""
+    """The store holds another cluster than the one the farm was built for. The farm must be built again."""
 
     code = "another_cluster"
 

@@ -1,6 +1,6 @@
 """A kind of work, as the claim engine sees it: the seam that a new kind implements.
 
-A new kind lists its items, builds a worker for a claim, and says what must be fresh before a worker plans
+A new kind lists its items, builds a worker for a claim, and reads what must be fresh before a worker plans
 (``farmd/work/kind.py`` is the base of all).
 """
 

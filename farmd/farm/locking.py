@@ -215,7 +215,7 @@ class HeldLocks:
             await self.tree.look()
 
     def seen(self, items: set[str], index: int) -> None:
-        """Take over what an answer says of this kind."""
+        """Update the locks of this kind from an answer."""
         self._look_at = None
         self.items = items
         self.index = index
@@ -308,17 +308,17 @@ class Locks:
         self._look = True
 
     def worth_looking(self, strangers: Set[str], expected: bool) -> bool:
-        """Whether to list the locks and look for those that bear this session without a worker.
+        """Whether to list the locks and look for those that this session holds without a worker.
 
-        Yes at once where such a lock is ``expected``; otherwise now and then, and only after other locks
-        moved.
+        Yes at once if such a lock is ``expected``; otherwise from time to time, and only after other locks
+        have changed.
         """
         now = self.clock.mono()
         due = expected or now < self._doubt_until or now >= self._sweep_at
         return self._look or bool(self.held.moved and strangers and due)
 
     async def borne(self) -> list[Claim]:
-        """All claims whose locks bear this session."""
+        """All claims whose locks this session holds."""
         # Cleared before the request: the answer may lack what changes while it is on its way.
         self._look = self.held.moved = False
         try:

@@ -21,8 +21,8 @@ from farmd import kinds
 class Item(msgspec.Struct, frozen=True, gc=False):
     """One item of work: its record's ModifyIndex, labels and the features that it needs (R11).
 
-    ``broken`` says why its record does not decode. One farm still owns such an item and reports it, and
-    nothing of it is touched (R10).
+    ``broken`` says why its record does not decode. One farm still owns such an item and reports it, but does
+    not touch it (R10).
     """
 
     id: str

@@ -99,8 +99,8 @@ class Supervisor:
     async def stop(self, items: list[str]) -> list[Claim]:
         """Cancel workers and wait for their ends; returns their claims, which are still held.
 
-        A worker whose item does not exist any more resolves the item's alerts; otherwise the item's next
-        owner keeps them alive.
+        A worker whose item no longer exists resolves the item's alerts; otherwise the next owner of the item
+        keeps them alive.
         """
         stopped = [self._running.pop(item) for item in items if item in self._running]
         await tasks.end(*(running.task for running in stopped))
@@ -240,7 +240,7 @@ class Supervisor:
         return Write(key, status, entry.modify_index if entry is not None else 0)
 
     async def _state(self, claim: Claim, crashed: Work) -> Write:
-        """Change what ``work/`` says of crashes; the worker's other fields stay."""
+        """Change the fields about crashes in the item's ``work/`` record; the worker's other fields stay."""
         key = self.keys.work(claim.kind, claim.item)
         entry = await self.client.read(key)
         if entry is None:

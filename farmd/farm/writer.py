@@ -37,7 +37,7 @@ class Copy(Protocol):
         """The record was deleted."""
 
     def notify(self, keys: set[str], /) -> None:
-        """Tell whoever waits for changes of these records."""
+        """Wake those who wait for changes of these records."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Write:
     """A new version of one record, compared with the version that it was planned from.
 
     ``record`` None deletes it; ``index`` 0: it does not exist yet. ``raw`` is the old value, whose unknown
-    fields are kept. ``tree`` learns of the commit, if any does.
+    fields are kept. ``tree``, if given, gets the new record after the commit.
     """
 
     key: str
@@ -63,7 +63,7 @@ class Write:
         standing: Stored[Any] | None,
         tree: Copy | None = None,
     ) -> Write:
-        """A record in place of the version that stands there, or a new one."""
+        """A record that replaces the existing version, or is new."""
         if standing is None:
             return cls(key, record, 0, tree=tree)
         return cls(key, record, standing.index, standing.raw, standing.flags, tree)

@@ -31,9 +31,9 @@ def worst(pods: Mapping[Place, PodState]) -> Place | None:
 
 
 def ailing_since(pods: Mapping[Place, PodState]) -> dict[Place, float]:
-    """Since when (seconds since the epoch) those pods fail their check that run, and are known to fail it.
+    """Since when (seconds since the epoch) each running pod that fails its check has failed it.
 
-    Pods that do not stay up are not among them: the alert about crashes tells of those.
+    Pods that crash are not among them; the alert about crashes reports those.
     """
     runs = {
         place: state for place, state in pods.items() if state.reality and state.reality.phase == "running"
@@ -50,8 +50,8 @@ def restart_due(state: PodState, counter: int, patience: float) -> float | None:
 
     The pod's counter exceeds its owner's, ``counter``, by the restarts that were requested for it alone. Each
     doubles the patience, up to an hour, so that restarts which do not help become rare, whichever farm looks.
-    A pod that was well for longer than that patience begins anew. A shorter time may be its start alone, for
-    which its check does not count.
+    After the pod was healthy for longer than that, the patience starts at its lowest value again. A shorter
+    healthy time may be just the start of the pod, during which its check does not count.
     """
     since, seen, intent = sick_since(state), state.reality, state.intent
     if not patience or since is None or seen is None or intent is None or seen.phase != "running":

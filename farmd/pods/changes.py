@@ -192,7 +192,7 @@ def reservations(
 def grouped(
     units: Iterable[Sequence[PodChange]], reservations: Mapping[str, Reservation]
 ) -> Iterator[NodeChanges]:
-    """One group for each unit; units that change the same node's reservations share one (R17)."""
+    """One group per unit, except that units which change the same node's reservations share one (R17)."""
     if not reservations:
         yield from (NodeChanges(tuple(unit)) for unit in units)
         return
@@ -238,7 +238,7 @@ def encoder() -> Encode:
 
 
 def rewritten(record: Any, standing: Stored[Any] | None) -> bytes:
-    """A record over one that stands, with the fields of it that this version does not know.
+    """A record that replaces an existing one, with those of its fields that this version does not know.
 
     Empty if it has none: caches keep the value only of a record with such fields.
     """

@@ -31,9 +31,9 @@ _NOTHING: dict[Place, int] = {}
 
 
 class Crashes:
-    """The ends of one owner's pods that nobody asked for, as far as this worker saw them.
+    """The unexpected ends of one owner's pods, as far as this worker has seen them.
 
-    A farm has one for each owner, so one that has nothing to tell shares its parts with the others.
+    A farm has one per owner, so those without crashes share their parts to save memory.
     """
 
     __slots__ = ("_counts", "_ends", "_least", "_manifest")
@@ -45,8 +45,8 @@ class Crashes:
         self._least = CRASH_LOOP_SECONDS
 
     def look(self, manifest: str, pods: Mapping[Place, PodState], now: float, *, told: bool) -> None:
-        """Count the ends since the last look. ``told``: the incident is open. Another manifest is another
-        try, and so are the pods after none: what ended before does not count.
+        """Count the ends since the last look. ``told``: the incident is open. Counting starts again with
+        another manifest, and when pods come after there were none.
         """
         first, before = self._counts is None, self._counts or _NOTHING
         if first and told:
@@ -90,7 +90,9 @@ class Crashes:
 
 
 def _count(state: PodState) -> int | None:
-    """How often a pod ended so far; None: not known now. An agent counts an end once it starts anew."""
+    """How often a pod ended so far; None: not known now. An agent counts an end when it starts the pod
+    again.
+    """
     seen = state.reality
     if not isinstance(seen, Glance) or seen.phase == "starting":
         return None

@@ -281,7 +281,7 @@ class Placement:
         await self.reread_intents([(change.node, change.instance) for change in changes])
 
     async def reread_intents(self, places: Collection[Place]) -> None:
-        """Read the intents at these places anew, however seldom the cache reads the tree of intents.
+        """Read the intents at these places again now, although the cache reads the tree of intents rarely.
 
         A tree that is in doubt would refuse to be read as a whole.
         """
@@ -327,9 +327,10 @@ class Spending:
         self._spent: dict[str, list[Place]] = {}
 
     def allows(self, owner: str, places: Sequence[Place], evidence: str) -> bool:
-        """Whether pods may be removed that no person asked to remove; if not, ``evidence`` freezes the kind.
+        """Whether the farm may remove pods without a person's request; if not, ``evidence`` freezes the
+        kind.
 
-        A person's acknowledgement of this very evidence allows the removals all the same (R18).
+        A person's acknowledgement of exactly this evidence allows the removals (R18).
         """
         nodes = [node for node, _ in places]
         if not nodes or self._budget.allows(nodes, self._fleet.pods_here(self._kind)):
@@ -341,9 +342,10 @@ class Spending:
         return self._guard.frozen() is None
 
     def restarts(self, places: Sequence[Place]) -> bool:
-        """Whether pods may be restarted in place that no person asked to restart: they count like removals.
+        """Whether the farm may restart pods in place without a person's request: they count like removals.
 
-        None of it is returned, as those pods stand, and a refusal freezes nothing: they only wait.
+        The budget is not given back, because those pods stay. A refusal freezes nothing; the restarts only
+            wait.
         """
         return self._budget.allows([node for node, _ in places], self._fleet.pods_here(self._kind))
 

@@ -65,7 +65,7 @@ class PodState(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def completed(self) -> bool:
-        """Whether it ended well for good, as its agent says of its present intent."""
+        """Whether the pod has completed successfully, as its agent reports for its present intent."""
         seen, intent = self.reality, self.intent
         known = intent is not None and seen is not None and seen.intent >= intent.index
         return known and seen.phase == "done" and passes(seen, self.pod.record.manifest)  # type: ignore[union-attr]
@@ -117,8 +117,8 @@ class PodState(msgspec.Struct, frozen=True, gc=False):
         return self.unreadable or (self.intent is not None and self.intent.record.owner != owner)
 
     def well(self, owner: Owner) -> bool:
-        """Whether it is healthy where it may stay, and just as its owner's record says: nothing need be done
-        about it.
+        """Whether the pod is healthy, may stay on its node, and matches its owner's record, so that nothing
+        has to be done.
         """
         if self.over:
             return self.pod.record.manifest == owner.manifest
@@ -203,7 +203,7 @@ def settling(pods: Iterable[PodState]) -> float | None:
 
 
 def settled(pods: Mapping[K, PodState]) -> dict[K, PodState]:
-    """The same pods, as if each had its present health for long enough."""
+    """The same pods, as if each had had its present health for long enough."""
     return {place: msgspec.structs.replace(state, settles_in=0.0) for place, state in pods.items()}
 
 

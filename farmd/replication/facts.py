@@ -40,7 +40,7 @@ Fact = Literal["retained", "lock", "room", "places"]
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """The fact that a decision lacks; for places also how many, and which pods move there."""
+    """The fact that a decision needs; for places also how many, and which pods move there."""
 
     purpose: Purpose = "additions"
     count: int = 0

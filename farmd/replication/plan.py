@@ -26,7 +26,7 @@ LOCK_LOOK_SECONDS = 5.0
 
 
 def decide(snapshot: Snapshot) -> Plan | Ask[Need]:
-    """The plan of one cycle, or a request for the fact that it lacks."""
+    """The plan of one cycle, or a request for a fact that it needs."""
     if snapshot.unread and (need := _missing(snapshot)) is not None:
         return Ask(need)
     plan = _pods(snapshot)
@@ -44,7 +44,7 @@ def decide(snapshot: Snapshot) -> Plan | Ask[Need]:
 
 
 def _missing(snapshot: Snapshot) -> Need | None:
-    """The fact that the plan lacks. Places come last, because other workers place pods meanwhile."""
+    """The fact that the plan needs next. Places come last, because other workers place pods meanwhile."""
     unread, rc = snapshot.unread, snapshot.rc
     if rc.disabled:
         return None

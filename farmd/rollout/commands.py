@@ -258,9 +258,9 @@ def _said(call: Call, stored: Stored[Rollout], word: str, **fields: Any) -> Muta
 
 
 async def scale(call: Call, target: str, replicas: int) -> Mutation:
-    """How many pods there are to be in the end, and how many the old version has if the rollout goes back.
+    """Change the final number of pods, which is also that of the old version if the rollout goes back.
 
-    A floor that nobody chose follows; another one stays, and must be below the new number.
+    A default floor follows the number. A floor that a person chose stays, and must be below the new number.
 
     Raises:
         InputInvalid: no such number, or no pod could ever leave.

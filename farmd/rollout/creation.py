@@ -48,7 +48,7 @@ async def begin(
     pod: Manifest | None = None,
     service: str = "",
 ) -> Mutation:
-    """A rollout from a controller as it stands to what is wanted of it; the new one bears a derived name.
+    """Begin a rollout from a controller to its wanted version. The new controller gets a derived name.
 
     ``pod`` is its manifest where that may not be stored yet, ``service`` as in ``toward``.
 
@@ -111,7 +111,7 @@ async def _begin_over_nodes(
     policy: Policy | None = None,
     pod: Manifest | None = None,
 ) -> Mutation:
-    """A rollout from a daemon set as it stands to what is wanted of it.
+    """Begin a rollout from a daemon set to its wanted version.
 
     Raises:
         InputInvalid: the policy cannot work over nodes.
@@ -191,7 +191,7 @@ def refuse_fixed(pod: Manifest) -> None:
 
 
 def _staged(policy: Policy) -> Iterator[str]:
-    """The stages of a rollout over nodes, a line each, for people."""
+    """One line for people per stage of a rollout over nodes."""
     if policy.beside:
         yield "each new pod starts beside the one that it replaces, which leaves once it is available"
     if policy.ratio is not None:
@@ -301,7 +301,7 @@ async def _course(
     pod: Manifest | None,
     fleet: Fleet,
 ) -> Course:
-    """What it will do, as far as the nodes of this moment tell where the new pods may stand."""
+    """What the rollout will do, forecast from the nodes that can run the new pods now."""
     view = fleet.view({old.id, new.id})
     pods = controller().pods
     assert pods is not None
@@ -402,7 +402,7 @@ def _refuse_disabled(rc: ReplicationController) -> None:
 
 
 async def refuse_reverted(call: Call, rollout: Rollout) -> None:
-    """A version that failed is not tried again without a person's word."""
+    """Refuse a version that failed before, unless a person asks to retry it."""
     tries = [
         each.record for each in (await History(call.client, call.keys, rollout.of).read(rollout.name)).items
     ]

@@ -40,7 +40,7 @@ FACTS: frozenset[Fact] = frozenset({"fit", "places", "homes"})
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """The fact that a decision lacks: of places so many, from where these pods go."""
+    """The fact that a decision needs: this many places, for pods that leave these."""
 
     fact: Fact
     count: int = 0
@@ -134,7 +134,7 @@ class Side:
 
     @cached_property
     def waived(self) -> int:
-        """Pods on lost nodes that are not to be replaced: nobody waits for them."""
+        """Pods on lost nodes that are not replaced. The rollout does not wait for them."""
         return sum(state.lost is not None and self.rc.on_lost == "wait" for state in self.pods.values())
 
     def replaceable(self, state: PodState, now: float) -> bool:
@@ -217,7 +217,7 @@ class Move:
 
     @property
     def in_place(self) -> bool:
-        """Whether the target's pod stands where the source's stood."""
+        """Whether the target's pod takes the place of the source's."""
         return self.target is not None and self.source == (self.target.node, self.target.instance)
 
 
@@ -413,9 +413,10 @@ class Reader:
         }
 
     async def refresh(self, shot: Snapshot) -> bool:
-        """Read how the pods of both sides are where that may be old; whether anything was read (R15).
+        """Read the states of both sides' pods again if they may be outdated. Returns whether anything was
+        read (R15).
 
-        What was read for this very cycle counts, however slow the cycle is: else it would be read for ever.
+        What was read in this cycle counts even if the cycle is slow; otherwise it would be read forever.
         """
         if self._refreshed:
             return False

@@ -24,7 +24,7 @@ def question(request: PlacementRequest, old: str, leaving: Collection[Place]) ->
 
 
 def places(asked: PlacementRequest, answer: Eligibility, view: FleetView) -> frozenset[Place]:
-    """Those places whose nodes may have the pod and have the room: a cordon drives no pod out."""
+    """The places whose nodes may run the pod and have room for it. A cordoned node keeps its pods."""
     kept = {*answer.eligible, *answer.retained}
     here = frozenset(place for place in asked.leaving if place[0] in kept)
     return here - cramped(here, asked, view)

@@ -132,7 +132,7 @@ class GateWatch:
     """The gates of one rollout, each asked by a task of its own as long as the rollout holds it.
 
     ``wake`` is set when an answer may change what is decided, and now and then for the status. Answers are
-    kept in memory alone: another farm begins anew.
+    kept in memory only: after a takeover, the next farm starts without them.
     """
 
     def __init__(self, ask: Ask, clock: Clock, recorder: Recorder, wake: Wake) -> None:
@@ -188,7 +188,7 @@ class GateWatch:
 
 
 def _told(standing: GateJudgement) -> tuple[str, str, int, int]:
-    """What people are told of at once; the number of each good or bad answer is not."""
+    """The changes that are reported at once. The number of each good or bad answer is not among them."""
     answer = standing.answer
     silence = answer.text if answer.result == "none" else ""
     return answer.result, silence, standing.passes, standing.failures

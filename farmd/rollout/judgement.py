@@ -21,7 +21,7 @@ Result = Literal["pass", "fail", "none"]
 
 @dataclass(frozen=True, slots=True)
 class GateAnswer:
-    """What a gate says when it is asked; ``none``: it has no data. ``text`` is one line for people."""
+    """A gate's answer; ``none``: it has no data. ``text`` is one line for people."""
 
     result: Result
     text: str

@@ -78,9 +78,10 @@ class Leaving:
 
 
 def leaving(side: Side, now: float) -> list[Leaving]:
-    """Who leaves, in this order: what is missing, replaceable on a lost node, down, must leave its node,
-    serves, is unknown, stays on a lost node; by place in each class. A pod whose intent is another owner's
-    stays, as only a person may change that; and one on a lost node until it must have stopped there (R27)."""
+    """The pods that may leave, in this order: missing, replaceable on a lost node, down, must leave its node,
+    serving, unknown, staying on a lost node; by place in each class. A pod whose intent is another owner's
+    stays, as only a person may change that; and one on a lost node until it must have stopped there (R27).
+    """
     own = [(place, state) for place, state in side.pods.items() if _may_leave(side, state, now)]
     found = sorted((*_class(side, state, now), place) for place, state in own)
     return [Leaving(None, 0)] * side.missing + [Leaving(place, cost) for _, cost, place in found]
@@ -194,7 +195,7 @@ def _offered(shot: Snapshot, chosen: list[Move]) -> Moves | Need:
 
 
 def _placed(shot: Snapshot, chosen: list[Move]) -> Moves | Need:
-    """Give each pod that comes its place: where the other stands, or where the scheduler says."""
+    """Give each new pod a place: that of the pod it replaces, or one from the scheduler."""
     done, elsewhere, room = list[Move](), list[Move](), ROOM
     for move in chosen:
         stays = move.source in shot.fit and _in_place(shot, move)
@@ -217,7 +218,7 @@ def _placed(shot: Snapshot, chosen: list[Move]) -> Moves | Need:
 
 
 def _short(shot: Snapshot) -> str:
-    """Why there are too few places; empty where nobody asked for any, or there are enough."""
+    """Why there are too few places; empty if there are enough, or none was needed."""
     return shot.offer.why if shot.offer.missing else ""
 
 
@@ -273,7 +274,9 @@ def _transferred(shot: Snapshot, stay: int, there: int, floor: int, headroom: in
 
 
 def _leaving(source: Side, shot: Snapshot) -> Iterator[Leaving]:
-    """Who leaves. Pods that need another place and find none hold up none whose place the target takes."""
+    """The pods that leave. A pod that cannot be placed does not block pods that replace an existing pod in
+    place.
+    """
     places, known = len(shot.offer.assignments), "fit" not in shot.unread
     for each in leaving(source, shot.now):
         stays = each.place is not None and (each.place in shot.fit or not known)
@@ -296,8 +299,7 @@ def _refilled(shot: Snapshot, headroom: int) -> Iterator[Move]:
 
 
 def _kept(shot: Snapshot, headroom: int, floor: int) -> list[Move]:
-    """What the target needs beside its growth: pods that it lacks, and its version in place of a superseded
-    one."""
+    """What the target needs besides growth: missing pods, and its version in place of a superseded one."""
     _, target = shot.sides
     moves = list(_refilled(shot, headroom))
     headroom -= _cost(target, moves, shot.now)

@@ -53,9 +53,10 @@ def sides(
 ) -> tuple[Rollout, Side, Side]:
     """The rollout as large as the daemon set is now, and its pods of both versions: pure.
 
-    A pod on a node that nobody hears of counts only if it has the version that is coming, or the old one on
-    the way back: nobody waits for it. Where there is no other pod of that version, it is waited for, because
-    nothing proves the version then. Pods of superseded versions are among the new ones, as pods to replace.
+    A pod on a silent node counts only if it has the version that is coming, or the old one on the way back.
+    The rollout does not wait for other pods there. Where there is no other pod of that version, it is waited
+    for, because nothing proves the version then. Pods of superseded versions are among the new ones, as pods
+    to replace.
     """
     here = _one_a_node(pods, rollout, back=back)
     away = {place for place, state in here.items() if state.absent or state.lost is not None}
@@ -167,7 +168,7 @@ class NodeReader(Reader):
         return Facts(stored=stored, work=work, snapshot=snapshot, daemonset=found)
 
     async def _daemonset(self, rollout: Rollout) -> tuple[Stored[DaemonSet] | None, str]:
-        """The daemon set, and who else holds its mutation lock.
+        """The daemon set, and the other holder of its mutation lock.
 
         Raises:
             NotRegistered: it is missing, and so may be the whole tree.

@@ -44,7 +44,7 @@ def _facts(rollout: Rollout, status: RolloutStatus | None) -> list[tuple[str, st
 
 
 async def _past(call: Call, name: str) -> Ending | None:
-    """How the last rollout of a controller ended, as its history tells it."""
+    """How the last rollout of a controller ended, from its history."""
     over = (await History(call.client, call.keys).read(name)).items
     if not over:
         return None

@@ -213,7 +213,7 @@ def _halted(shot: Snapshot, held: Blocked) -> Plan:
 
 
 def _resumed(shot: Snapshot, state: RolloutState) -> Plan:
-    """What held it is over; after a fault a person says so."""
+    """The reason for the halt is over; after a fault, a person has to say so."""
     if state.fault and shot.rollout.resumed <= state.resumed:
         hint = f"farmctl rollout resume | revert | abort {shot.rollout.name}"
         return Plan(blocked=Blocked("failed", f"{state.cause}; {hint}"), fault=state.cause)
@@ -249,7 +249,7 @@ def _cause(shot: Snapshot) -> str:
 
 
 def _baking(shot: Snapshot, state: RolloutState) -> Plan:
-    """A stage was reached: give it time, and a person's word if it wants one."""
+    """A stage was reached: let it bake, and wait for approval if the stage needs it."""
     if not _as_wanted(shot):
         return Plan(turn=Turn("take", _moves_on(shot, state.stage), "it was scaled"))
     if (fault := progress.fault(shot, complete(shot))) is not None:
@@ -269,7 +269,7 @@ def _baking(shot: Snapshot, state: RolloutState) -> Plan:
 
 
 def _gated(shot: Snapshot, state: RolloutState, reached: StageGoal) -> Plan | None:
-    """Waiting for the rest of a stage and for its gates, but not for ever."""
+    """Wait for the bake time of a stage and for its gates, up to their deadline."""
     told = "the service is switched" if state.switched else f"stage {state.stage + 1} is reached"
     patience = shot.rollout.policy.progress_deadline
     limits = judgement.limits(reached.gates, shot.gates, state.reached, reached.bake, patience)
@@ -291,7 +291,7 @@ def _switch(shot: Snapshot, state: RolloutState) -> Turn:
 
 
 def _unapproved(shot: Snapshot, number: int) -> Plan | None:
-    """Waiting for a person's word, if the stage wants one."""
+    """Wait for approval, if the stage needs it."""
     if not stages(shot)[number].approve or shot.rollout.approved > number:
         return None
     ask = f"stage {number + 1} waits for farmctl rollout approve {shot.rollout.name}"
@@ -391,7 +391,7 @@ def _end(shot: Snapshot, outcome: str, reason: str) -> Plan:
 
 
 def _repairs(shot: Snapshot) -> tuple[tuple[str, tuple[str, str]], ...]:
-    """Pods whose intents were lost or changed: nobody else repairs them now."""
+    """Pods whose intents were lost or changed. Only the rollout can repair them now."""
     found = []
     for side in (shot.old, shot.new):
         assert side is not None

@@ -131,7 +131,7 @@ def progressed(shot: Snapshot) -> float:
 
 
 def deadline(shot: Snapshot) -> float:
-    """When a rollout fails that makes no progress, or whose new pods stay unhealthy."""
+    """When the rollout fails if it makes no progress, or if its new pods stay unhealthy."""
     sick = unhealthy_until(shot)
     stuck = progressed(shot) + shot.rollout.policy.progress_deadline
     return stuck if sick is None else min(stuck, sick)
@@ -154,7 +154,7 @@ def unhealthy_until(shot: Snapshot) -> float | None:
 
 
 def overdue_at(shot: Snapshot, complete: bool) -> float:
-    """When it fails unless it makes progress; 0: it waits for something else, or for nobody."""
+    """When the rollout fails unless it makes progress; 0: it is not waiting for pods."""
     state = shot.state
     if state is None or state.phase == "halted" or (state.phase == "baking" and complete):
         return 0.0
@@ -236,7 +236,7 @@ def how(side: Side, place: Place) -> str:
 
 
 def _failing(side: Side) -> str:
-    """A pod of which its node says that it does not serve; what nobody knows of is no proof of failure."""
+    """A pod that its node reports as not serving. A pod with an unknown state is no proof of failure."""
     found = sorted(place for place, state in side.own.items() if _acted(state) and not state.available)
     if not found:
         return ""

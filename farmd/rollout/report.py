@@ -52,9 +52,9 @@ def goes_on(shot: Snapshot) -> bool:
 
 
 def waiting_since(shot: Snapshot) -> float:
-    """Since when it has waited for people, as its record and its state tell.
+    """Since when the rollout has waited for people, from its record and its state.
 
-    Nothing waits while a stage rests but what a person has paused.
+    While a stage bakes, a rollout waits for people only if it is paused.
     """
     state, rollout = shot.state, shot.rollout
     if rollout.paused and rollout.paused_at:
@@ -134,7 +134,7 @@ class RolloutAlerts:
         return {key: "high" if key == high else "low" for key in sorted(over)}
 
     async def failed(self, rollout: Rollout, why: str) -> None:
-        """Tell of a version that failed."""
+        """Report a version that failed."""
         await self._tell(rollout, failure_alert(rollout.name), why)
 
     async def _tell(self, rollout: Rollout, key: str, text: str, urgency: Urgency = "low") -> None:

@@ -155,7 +155,7 @@ def _step(rollout: Rollout, goal: StageGoal, counts: Sequence[tuple[int, int]]) 
 
 
 def _after(shot: Snapshot, plan: Plan, queue: Iterator[Place]) -> Snapshot | None:
-    """The rollout after what the plan does or waits for; None: it would wait for ever."""
+    """The rollout after the step or the wait of its plan; None: it would wait forever."""
     if plan.turn is not None:
         return dataclasses.replace(shot, state=plan.turn.state)
     if plan.moves.moves:

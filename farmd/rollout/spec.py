@@ -44,7 +44,7 @@ class Update(msgspec.Struct, rename="pascal", kw_only=True, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Rolling:
-    """What such an update asks for."""
+    """A p2 rolling update, as farmd carries it out."""
 
     old: str
     new: str
@@ -58,7 +58,7 @@ def is_p2(data: Any) -> bool:
 
 
 def from_p2(data: Any, source: str) -> Rolling:
-    """The rollout that a p2 update stands for: all at once, within its minimum.
+    """The rollout for a p2 update: one stage, within the update's minimum.
 
     Raises:
         InputInvalid: not such an update, or a field is missing.
@@ -151,7 +151,7 @@ def pod_of(text: str, source: str, resolve: Resolve = unresolved) -> Manifest:
 
 
 async def create(call: Call, asked: Asked) -> Mutation:
-    """The rollout that is asked for.
+    """Begin the rollout that a file or flags describe.
 
     Raises:
         InputInvalid: it says not both from where and to where, or its policy cannot work.

@@ -40,7 +40,7 @@ class StageGoal:
 
 
 def minimum(rollout: Rollout) -> int:
-    """Pods of both sides that stay available; where nobody said it, what the strategy permits.
+    """The number of pods of both sides that stay available; without a setting, what the strategy permits.
 
     Where new pods come first, that is all but those that need not be available; where old pods go first, all
     but those of the largest stage; where they take one another's places, all but one.
@@ -87,7 +87,7 @@ def steps(rollout: Rollout) -> dict[int, Stage]:
 
 @dataclass(frozen=True, slots=True)
 class _Way:
-    """A rollout, equal to all that have the same stages."""
+    """A rollout that is equal to each rollout with the same stages: the key of a cache."""
 
     told: bytes
     rollout: Rollout = field(compare=False)

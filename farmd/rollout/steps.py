@@ -95,9 +95,9 @@ def update_spa_for_rev_down(
 
 
 class ScaleTarget(Protocol):
-    """The revisions of one rollout as they stood when they were read, and the changes that a step wants.
+    """The revisions of one rollout as they were read, and the changes that a step wants.
 
-    It plans: the worker carries the changes out in a fenced way afterwards, and then everything is read anew.
+    A step only plans: the worker carries out the changes under its fence, and then reads everything again.
     """
 
     def autoscaler(self, revision: str) -> StagePodAutoscaler | None:

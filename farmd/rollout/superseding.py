@@ -152,7 +152,7 @@ def _toward(rollout: Rollout, manifest: str, policy: Policy, *, actor: str, now:
 
 
 def successor(coming: ReplicationController, wanted: ReplicationController) -> ReplicationController:
-    """The new controller as the file says, with what the rollout made of it."""
+    """The new controller as its file says, with the fields that the rollout has set."""
     kept = ("id", "name", "replicas_desired", "created", "part_of", "open", "managed_by", "taken", "hands")
     return msgspec.structs.replace(
         wanted,

@@ -19,14 +19,14 @@ from store.words import lasting
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """Seconds until the end, or until the stage ``approval`` (from 1) waits for a person's word."""
+    """Seconds until the end, or until the stage ``approval`` (counted from 1) waits for approval."""
 
     seconds: float
     approval: int = 0
 
 
 def estimated(rollout: Rollout, status: RolloutStatus, now: float) -> Estimate | None:
-    """None where nothing came yet, or where it stands still, waits for a word or goes back.
+    """None if no pod has come yet, or if the rollout is halted, waits for approval or goes back.
 
     The pace is that of the time without rests; rests that are to come are added.
     """
@@ -149,7 +149,7 @@ def _count(side: SideStatus, word: str) -> str:
 
 
 def _ailing(status: RolloutStatus, *, old: bool) -> str:
-    """The pod that is waited for stands beside the version that it belongs to."""
+    """The pod that the rollout is waiting for, on the line of its own version."""
     return status.ailing if old == status.back else ""
 
 

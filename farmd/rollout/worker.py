@@ -1,4 +1,4 @@
-"""The worker of one rollout (p2 ``pkg/roll/update.go``): one transaction a cycle, then all is read anew."""
+"""The worker of one rollout (p2 ``pkg/roll/update.go``): one transaction per cycle, then it reads again."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class RolloutWorker(ManagingWorker[Facts, Plan]):
         return reads(self.claim.item, self.claim.session, self.context, guards)
 
     def _gated(self, reading: Facts) -> Facts:
-        """The reading with what gates say; those of the present stage are asked from now on."""
+        """The facts with the answers of the gates. The gates of the present stage are polled from now on."""
         shot = reading.snapshot
         gates = progress.goal(shot).gates if self._asks(shot) else ()
         state = shot.state or RolloutState(phase="moving")
@@ -86,7 +86,7 @@ class RolloutWorker(ManagingWorker[Facts, Plan]):
         return planning.decide(snapshot.snapshot)
 
     async def answer(self, snapshot: Facts, ask: model.Ask[Need]) -> Facts:
-        """Whether pods fit where they stand, and places for the others."""
+        """Read whether pods fit where they are, and get places for the others."""
         assert self._reader is not None
         return await self._reader.answer(snapshot, ask.need)
 
@@ -161,7 +161,7 @@ class RolloutWorker(ManagingWorker[Facts, Plan]):
     async def _turned(
         self, reading: Facts, turn: Turn, plan: Plan, writes: Sequence[Write | Operation], told: Fields
     ) -> Outcome:
-        """Commit a turn, and tell of it."""
+        """Commit a turn, then log it and fire its alerts."""
         rollout = reading.stored.record
         done = await self.turn(rollout, turn.action, turn.reason, *writes, after=told)
         log.info("rollout.turned", item=rollout.id, name=rollout.name, action=turn.action, reason=turn.reason)
@@ -215,7 +215,9 @@ class RolloutWorker(ManagingWorker[Facts, Plan]):
         return Outcome("done")
 
     async def _end_over_nodes(self, reading: Facts, turn: Turn, plan: Plan) -> Outcome:
-        """The last transaction of a rollout over nodes; the daemon set tells of a version that failed."""
+        """Commit the last transaction of a rollout over nodes. If its version failed, the daemon set's worker
+        reports it.
+        """
         rollout, incidents = reading.stored.record, self.status.incidents
         known = (await History(self.context.client, self.context.keys, rollout.of).read(rollout.name)).items
         await self._ended(reading, turn, nodes.end(reading, turn, self.context, known))

@@ -67,7 +67,7 @@ def switches(active: Sequence[str], gone: str, stays: str) -> list[str]:
 
 
 def begins(active: Sequence[str], old: str, new: str, policy: Policy) -> list[str]:
-    """Who serves while a rollout lasts; before a switch only the old version.
+    """The versions that serve during a rollout; before a switch only the old one.
 
     Where the version that it goes to serves already, and the other does not, that stays so.
     """
@@ -78,7 +78,7 @@ def begins(active: Sequence[str], old: str, new: str, policy: Policy) -> list[st
 
 
 def ends(active: Sequence[str], rollout: Rollout, outcome: Ending, stay: Iterable[str]) -> list[str]:
-    """Who serves after the end; ``stay`` are the controllers that exist then."""
+    """The controllers that serve after the end; ``stay`` are those that exist then."""
     old, new = sides(rollout)
     there = {reference(RCS.name, rc) for rc in stay}
     if outcome == "done" and new not in active:
@@ -247,7 +247,9 @@ def _repaired(reading: Facts, plan: Plan) -> list[PodChange]:
 
 
 def _counted(reading: Facts, moves: Moves, context: Context) -> Note:
-    """Both counts as they are with the moves; a count that stays is compared all the same."""
+    """Writes of both counts after the moves. A count that stays is written, too, so that Consul compares its
+    version.
+    """
     source, target = reading.snapshot.sides
     after = {
         source.rc.id: source.desired - moves.removed,
@@ -340,7 +342,7 @@ def end(
     services: Changes = (),
     left_open: Mapping[str, str] = MappingProxyType({}),
 ) -> list[Write | Operation]:
-    """The rollout is over: its record goes, and the controllers that stay are managed by nobody.
+    """End the rollout: delete its record, and give the remaining controllers back to their own workers.
 
     ``known`` is the history of its controller, ``services`` are what it changes of those, ``left_open``
     the alerts that the controller which stays ends.
@@ -393,7 +395,7 @@ def old(reading: Facts) -> ReplicationController:
 
 
 def _failed(reading: Facts, change: Turn, rc: ReplicationController, context: Context) -> Reverted | None:
-    """The version that failed on a controller, which its own worker tells people of from then on."""
+    """Record the failed version on the controller, whose own worker reports it from then on."""
     rollout = reading.stored.record
     if change.outcome == "done":
         return None

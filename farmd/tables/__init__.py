@@ -1,4 +1,4 @@
-"""What lists and descriptions tell people, by column and fact: the same on the command line and on the page.
+"""The columns and facts of lists and descriptions, the same on the command line and on the page.
 
 Nothing here draws: ``farmd.cli`` writes these tables on a terminal, ``farmd.web`` as HTML.
 """

@@ -51,7 +51,7 @@ def state(now: AppState) -> str:
 
 
 def ready(now: AppState) -> str:
-    """How many objects are as the revision that is applied says, of how many; ``-``: nobody could look."""
+    """How many objects match the applied revision, of how many; ``-``: unknown."""
     if now.stored is None or now.status is None or not (now.reported and now.status.objects):
         return "-"
     back = falls_back(now.stored.record, now.state)
@@ -59,7 +59,7 @@ def ready(now: AppState) -> str:
 
 
 def reason(now: AppState) -> str:
-    """Why no farm works on it, what it lacks, or what its farm says of it as it is now."""
+    """Why no farm works on the app, why its revision is lost, or the reason that its farm reports."""
     return now.unowned or now.lost or (now.status.reason if now.status is not None and now.reported else "")
 
 
@@ -110,7 +110,7 @@ def facts(now: AppState, known: Kept, at: float) -> list[tuple[str, str]]:
 
 
 class AppObject(NamedTuple):
-    """One object of an app: its entry, and how it stands; None: it is not there."""
+    """One object of an app: its entry, and its live state; None: it is missing."""
 
     entry: Entry
     live: Live | None
@@ -118,8 +118,8 @@ class AppObject(NamedTuple):
 
 
 def object_state(now: AppState, entry: Entry, live: Live | None, *, asked: bool) -> str:
-    """One word for an object: what keeps it from being as its file says, else its verdict. ``asked``: its
-    cluster was, if it lies in one.
+    """One word for an object: why it differs from its file, otherwise its verdict. ``asked``: its cluster
+    was read, if it is in one.
     """
     if live is None:
         return "missing" if entry.ref.own or asked else "unknown"
@@ -167,7 +167,7 @@ def plain_object(row: AppObject) -> dict[str, Any]:
 
 
 def object_lines(row: AppObject, where: str = "") -> list[str]:
-    """What ``explain`` says of an object: its state, then what its app's files say about it."""
+    """The lines of ``explain`` for an object: its state, then its settings in the app's files."""
     return [f"{row.entry.ref}: {row.state}{where}", *(f"  {line}" for line in _said(row))]
 
 

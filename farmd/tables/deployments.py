@@ -1,4 +1,4 @@
-"""What is told of a deployment beside its status by the page: the pods of the services that change now."""
+"""What the page adds to the description of a deployment: the pods of the services that change now."""
 
 from __future__ import annotations
 

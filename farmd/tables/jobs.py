@@ -1,4 +1,4 @@
-"""What is told of a job beside its status, by the page and by ``farmctl job describe``."""
+"""What the page and ``farmctl job describe`` add to the description of a job."""
 
 from __future__ import annotations
 

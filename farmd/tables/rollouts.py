@@ -117,7 +117,7 @@ def _word(shot: Snapshot, rc: ReplicationController) -> str:
 
 
 async def _missing(call: Call, shot: Snapshot, going: list[RolloutPodRow]) -> list[RolloutPodRow]:
-    """Pods that have no place: those that a side lacks, and those that cannot stand where the old ones do."""
+    """Pods without a place: those missing on a side, and those that cannot take the place of an old pod."""
     source, target = shot.sides
     pods = noun.controller().pods
     assert pods is not None

@@ -1,4 +1,4 @@
-"""What is told of a schedule beside its status: its next times, and its jobs."""
+"""What is added to the description of a schedule: its next times, and its jobs."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ def facts(
 
 
 def _catalog(service: Service, status: Status | None) -> list[tuple[str, str]]:
-    """How it is found in Consul's catalogue, and how far its entries are; nothing where it says nothing."""
+    """Its settings in Consul's catalogue and the state of its entries; nothing if it has none."""
     if (asked := service.catalog) is None:
         return [("Catalog", "off, also where farms register every service")] * service.catalog_off
     tags = f", tags {', '.join(asked.tags)}" if asked.tags else ""

@@ -116,13 +116,13 @@ class Context:
         return f"farm/{self.settings.name}"
 
     async def read_nodes(self) -> None:
-        """Read anew the small trees on which plans of pods rest: nodes, room, and states of workers (R15)."""
+        """Read again the small trees that plans of pods depend on: nodes, room, states of workers (R15)."""
         caches = self.caches
         for tree in (caches.nodes, caches.agents, caches.reserved, caches.work):
             await tree.barrier()
 
     async def read_pods(self, owners: Collection[str]) -> None:
-        """Read these owners' pods anew, then the intents at their places (R15).
+        """Read these owners' pods again, then the intents at their places (R15).
 
         The copies of the two trees are read seldom, and not at the same time: an intent that is older than
         its pod would look like another owner's.

@@ -1,7 +1,7 @@
 """The fields of an owner's record that say who changes its pods: pure (R14).
 
-``hands`` grows by one with each change of ``taken``, and with nothing else: an owner's worker reads the pods
-again when it finds other hands than it knew.
+``hands`` grows by one with each change of ``taken``, and only then: if an owner's worker finds another
+number than it knew, it reads the pods again.
 """
 
 from __future__ import annotations

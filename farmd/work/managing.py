@@ -65,7 +65,7 @@ COMES = frozenset({"place", "repair"})
 class ManagingKind(NamedKind):
     """A kind that manages owners of pods, which ``trees`` hold; ``phases`` counts where its items are.
 
-    A change of an owner's record wakes whoever follows the owner.
+    A change of an owner's record wakes the workers that follow the owner.
     """
 
     def __init__(self, context: Context, trees: Sequence[PrefixCache[Any]], phases: Phases) -> None:
@@ -79,7 +79,7 @@ class ManagingKind(NamedKind):
 
     @abstractmethod
     def pod_owners(self, record: Any) -> Sequence[str]:
-        """The ids under which pods of an item stand."""
+        """The ids of the owners of an item's pods."""
 
     async def barrier(self, items: Sequence[str]) -> None:
         """Read the records and their states, the pods that they manage, and what plans rest on (R15)."""
@@ -195,7 +195,7 @@ class ManagingWorker(NamedWorker[S, P]):
 class Steady:
     """The owners of one manager that are taken and at rest, and whose pods were read after that (R14, R15).
 
-    It is kept for one claim: whoever takes the item over reads anew.
+    It is kept for one claim: after a takeover the next worker reads again.
     """
 
     def __init__(self, context: Context) -> None:

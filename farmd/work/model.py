@@ -48,7 +48,7 @@ def frozen(evidence: str) -> Blocked:
 
 @dataclass(frozen=True, slots=True)
 class Ask(Generic[N]):
-    """A decision that lacks a fact: the reader answers ``need``, and ``decide`` is called again."""
+    """A decision that needs another fact: the reader answers ``need``, and ``decide`` is called again."""
 
     need: N
 

@@ -70,8 +70,8 @@ class RecordPlan:
 class NamedKind(Kind):
     """A kind whose items are named records.
 
-    ``works`` is the class of their workers. The keys of the
-    families ``beside`` end in an item's id: their changes wake its worker, and they are read before it plans.
+    ``works`` is the class of their workers. The keys of the families ``beside`` end in an item's id: their
+    changes wake its worker, and it reads them before it plans.
     """
 
     works: ClassVar[type[NamedWorker[Any, Any]]]
@@ -166,7 +166,7 @@ class NamedWorker(Worker[S, P]):
         return RecordInvalid(f"{key}: found {found}, expected how far it is; farmctl doctor", key=key)
 
     async def freshen(self, record: Any) -> None:
-        """Called before each snapshot, to read anew what the record says that others changed."""
+        """Called before each snapshot, to read again what others have changed according to the record."""
 
     def broken(self) -> RecordInvalid | None:
         """The error of a record beside this one that does not decode."""

@@ -122,7 +122,7 @@ class OwnerWorker(NamedWorker[S, P]):
 
     # -- the frame's hooks -----------------------------------------------------------------------
     def attach(self) -> None:
-        """Have ``wake`` set by changes of the owner's pods and of the nodes that they stand on."""
+        """Have ``wake`` set by changes of the owner's pods and of their nodes."""
         self.context.fleet.attach(self.kind.name, self.claim.item, self.wake)
 
     def detach(self) -> None:
@@ -201,7 +201,7 @@ class ReplicaKind(OwnerKind):
 
 
 class ReplicaWorker(OwnerWorker[R, Q]):
-    """Keeps one owner's pods as its record says."""
+    """Makes one owner's pods match its record."""
 
     __slots__ = ("_began", "_ends", "_hands", "reader")
 

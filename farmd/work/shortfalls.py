@@ -34,7 +34,7 @@ class Shortfalls:
         self._short.pop(item, None)
 
     def publish(self, recorder: Recorder) -> None:
-        """Export the worst: first those without any pod, then those that lack most."""
+        """Export the worst: first owners without any pod, then those that miss the most pods."""
         worst = sorted(self._short.values(), key=lambda each: (each[2] > 0, each[2] - each[1], each[0]))
         shown = {name: (desired, available) for name, desired, available in worst[:MOST]}
         recorder.set("farmd_owners_short", len(self._short), kind=self.kind)

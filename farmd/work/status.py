@@ -87,7 +87,7 @@ def decoded(model: type[ItemStatus], entry: Entry) -> ItemStatus:
 
 
 class StatusWriter:
-    """Writes the status of one item under one claim; ``known`` is what stands in the store.
+    """Writes the status of one item under one claim; ``known`` is the stored one.
 
     ``incidents`` are the item's alerts; each status lists those that are open.
     """
@@ -147,8 +147,8 @@ class StatusWriter:
             return await self._replace(status, checks)
 
     def _since(self, status: ItemStatus) -> ItemStatus:
-        """The status of an item that cannot go on still, since when it cannot: another reason starts nothing
-        anew.
+        """The status with the time since when the item has been blocked; another reason does not restart
+        that time.
         """
         known = self.known
         if known is None or status.state not in STUCK or known.state != status.state:
@@ -193,8 +193,8 @@ class StatusWriter:
         return self._index
 
     def stands(self, status: ItemStatus, record: int) -> bool:
-        """Whether the stored status says this already, of this very record. A status of an older version
-        names no record, and counts.
+        """Whether the stored status is equal and describes this record. A status of an older version names
+        no record, and counts as well.
         """
         known = self.known
         if known is None or known.record not in (0, record):
@@ -203,7 +203,7 @@ class StatusWriter:
 
 
 def same(left: Any, right: Any) -> bool:
-    """Whether two statuses say the same; the farm and the time do not count."""
+    """Whether two statuses are equal; the farm and the time do not count."""
     if left is None or right is None:
         return left is right
     return bool(

@@ -221,7 +221,7 @@ class Refusal:
         return self.many & (self.many - 1) == 0
 
     def counts(self) -> dict[str, int | str | bool]:
-        """What the audit tells of the tries."""
+        """The numbers about tries for the audit."""
         return {"tries": self.many, "first": rfc3339(self.first), "last": rfc3339(self.last)}
 
     def recorded(self, told: Operation) -> tuple[Refusal, Operation]:
@@ -257,7 +257,7 @@ FOR_PEOPLE = (AccessDenied, TooLarge, SchedulerError, NotFound, RecordInvalid, I
 
 
 class Worker(ClaimedItem, ABC, Generic[S, P]):
-    """Keeps one item as its record says while its claim lasts; each cycle clears its ``wake`` first."""
+    """Makes one item match its record while its claim lasts. Each cycle clears its ``wake`` first."""
 
     __slots__ = ("_backoff", "refusal")
 
@@ -279,7 +279,7 @@ class Worker(ClaimedItem, ABC, Generic[S, P]):
 
     @abstractmethod
     def decide(self, snapshot: S) -> P | Ask[Any]:
-        """The kind's pure decision, or a request for the fact that it lacks."""
+        """The kind's pure decision, or a request for a fact that it needs."""
 
     @abstractmethod
     async def act(self, snapshot: S, plan: P) -> Outcome:
@@ -338,7 +338,7 @@ class Worker(ClaimedItem, ABC, Generic[S, P]):
         return None if outcome.after is None else max(0.0, outcome.after - rest)
 
     async def watch_desires(self) -> AsyncIterator[Outcome]:
-        """``run`` for whoever wants the outcome of each cycle (seed ``WatchDesires``)."""
+        """As ``run``, but yields the outcome of each cycle (p2 ``WatchDesires``)."""
         try:
             self._attach()
             while True:
@@ -434,7 +434,7 @@ class Worker(ClaimedItem, ABC, Generic[S, P]):
         return self.refusal.outcome(now)
 
     def repeats(self, what: object) -> bool:
-        """Whether the audit tells of this already, because it was tried before and nothing came of it."""
+        """Whether the audit has a record of this already: it was tried before, and failed."""
         return self.refusal is not None and self.refusal.what == what
 
     async def count_refusal(
@@ -443,7 +443,7 @@ class Worker(ClaimedItem, ABC, Generic[S, P]):
         """Count a try that was refused; it rests for ``least`` seconds or longer, then it is repeated.
 
         Raises:
-            StoreError: the audit could not be told of it.
+            StoreError: the audit record could not be written.
         """
         pause = max(least, self._grown() * self.context.rng.uniform(0.75, 1.25))
         refusal = self.note_refusal(what, text, pause)
@@ -454,7 +454,7 @@ class Worker(ClaimedItem, ABC, Generic[S, P]):
         return refusal.outcome(self.context.clock.mono())
 
     def note_refusal(self, what: object, text: str, pause: float) -> Refusal:
-        """Let the same rest for so long; its next try needs no audit record of its own."""
+        """Delay the next try by this long; it needs no audit record of its own."""
         clock = self.context.clock
         self.refusal = again(self.refusal, what, text, clock.now(), clock.mono() + pause)
         return self.refusal

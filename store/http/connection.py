@@ -228,8 +228,8 @@ class Connection(asyncio.Protocol):
 
     # -- the parser ------------------------------------------------------------------------------
     def on_message_begin(self) -> None:
-        """Another message behind the answer is nobody's: neither the next request nor this answer, which its
-        sender has already, must take anything of it for its own.
+        """Refuse a message that follows the answer. No request asked for it, so no caller may read it as its
+        answer.
         """
         if not self.asked:
             raise NotHttp("found an answer that nobody asked for")

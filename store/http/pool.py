@@ -26,7 +26,7 @@ _MOST_HEAD_BYTES = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """Whom a pool asks: ``host`` and ``port``, or the socket ``unix_path``. ``tls`` is asked for each new
+    """The peer of a pool: ``host`` and ``port``, or the socket ``unix_path``. ``tls`` is asked for each new
     connection; None: no TLS. A connection whose context is not the present one is not used again.
     """
 
