@@ -27,7 +27,7 @@ import random
 import sys
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
@@ -37,6 +37,9 @@ from prometheus_client import CollectorRegistry
 
 from bench.processes import commands, tell
 from bench.seeding import node_names
+from farmd.agent import reality
+from farmd.agent.disk import Disk
+from farmd.agent.lease import Leases
 from farmd.agent.link import Contact, Link
 from farmd.agent.model import EXITS_KEPT, AgentConfig
 from farmd.agent.reality import RealityWriter
@@ -48,10 +51,12 @@ from farmd.process.start import collect_rarely
 from farmd.runtime.clock import SystemClock, system_rng
 from store import codec
 from store.consul.client import ConsulClient
-from store.consul.transport import connect
+from store.consul.environment import Address
+from store.consul.transport import POOL_SIZES, HttpTransport
 from store.entry import Entry, RawEntry
 from store.features import JOBS
 from store.keys import Keys
+from store.ports import Lane
 from store.reality import Exit, Health, Intent, Reality
 from store.registration import cluster_id, sentinel_value
 from store.variables import MEMBER
@@ -59,7 +64,10 @@ from store.watch import follow
 from tests.fleet import KEYS
 
 LONGEST_TTL = 60.0
+QUERIES = 400
+"""The most that are parked: one for each hundred nodes."""
 JOIN_AT_ONCE = 50
+BATCH_SECONDS = 0.1
 DOWN_SECONDS, CHECK_SECONDS = 1.0, 0.5
 CLOCK = SystemClock()
 
@@ -82,20 +90,24 @@ class Rig:
     check: tuple[float, float] = (CHECK_SECONDS, CHECK_SECONDS)
     ends: float | None = None
     port: int | None = None
+    leases: Leases = field(default_factory=Leases)
+    """One for all nodes, whose pods have no guards that read it: each is an open file."""
+    disk: Disk = field(default_factory=Disk)
+    """One for all nodes: each has a thread."""
 
 
 class SimulatedNode:
     """One node: its link to the store, and pods that start at once and are healthy soon after."""
 
     def __init__(self, name: str, rig: Rig) -> None:
-        state = StateDirectory(rig.states / name)
+        state = StateDirectory(rig.states / name, rig.disk)
         state.root.mkdir()
         self.link = Link(
             AgentConfig(node=name, state_dir=state.root, session_ttl=rig.ttl, users=Users(share=True)),
             client=rig.client,
             keys=rig.keys,
             state=state,
-            contact=Contact(CLOCK, state, rig.ttl),
+            contact=Contact(CLOCK, state, rig.ttl, rig.leases),
             clock=CLOCK,
             rng=system_rng(),
             recorder=rig.metrics,
@@ -213,11 +225,17 @@ class SimulatedFleet:
                     tasks.create_task(node.link.run())
                 await asyncio.gather(*(node.link.present.wait() for node in batch))
             tell("present")
-            for node in self.nodes.values():
-                tasks.create_task(node.writer.run())
+            tasks.create_task(self._begin_to_write(tasks))
             for shard in sorted({name[:-2] for name in self.nodes}):
                 tasks.create_task(self._follow(self._rig.keys.tree("intent") + shard, sentinel))
             tasks.create_task(self._fail_now_and_then())
+
+    async def _begin_to_write(self, tasks: asyncio.TaskGroup) -> None:
+        """Some at a time: tens of thousands that wait for one connection cost more than what they write."""
+        for batch in _slices(list(self.nodes.values()), JOIN_AT_ONCE):
+            for node in batch:
+                tasks.create_task(node.writer.run())
+            await asyncio.sleep(BATCH_SECONDS)
 
     async def _follow(self, prefix: str, sentinel: bytes) -> None:
         client = self._rig.client
@@ -273,7 +291,10 @@ async def main(
 ) -> None:
     """Run until stdin ends."""
     metrics = Metrics(CollectorRegistry())
-    client = connect({}, CLOCK, metrics, address=address)
+    pools = {**POOL_SIZES, Lane.WATCH: QUERIES}
+    client = ConsulClient(
+        HttpTransport(Address.from_environment({}, address), pool_sizes=pools), clock=CLOCK, recorder=metrics
+    )
     with tempfile.TemporaryDirectory(prefix="farmd-bench-agents-") as states:
         rig = Rig(
             client, Keys(prefix), metrics, Progress(CLOCK, metrics), Path(states), ttl, check, ends, port
@@ -311,6 +332,7 @@ if __name__ == "__main__":
     parser.add_argument("--ends", type=float)
     parser.add_argument("--port", type=int)
     asked = parser.parse_args()
+    reality.LOOK_AGAIN *= max(1.0, asked.ttl / LONGEST_TTL)  # as the renewals: see ``bench.fleet``
     asyncio.run(
         main(asked.address, asked.nodes, asked.ttl, asked.prefix, asked.check, asked.ends, asked.port)
     )

@@ -1,8 +1,12 @@
-"""The fleet of the rows P2 to P5: 10,000 converged RCs, 50,000 pods, 2,000 nodes with agents."""
+"""The fleet of the rows P2 to P5: 10,000 converged RCs, 50,000 pods, 2,000 nodes with agents.
+
+``python -m bench --controllers N --pods-each N --nodes N`` sets another size, by the variables below.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -21,16 +25,29 @@ from store.registration import register_cluster
 from tests.fleet import KEYS
 from tests.servers import ConsulServer
 
-RCS, PODS_EACH, NODES = 10_000, 5, 2_000
+USUAL_RCS, USUAL_NODES = 10_000, 2_000
+SIZE = {
+    "controllers": ("FARMD_BENCH_CONTROLLERS", USUAL_RCS),
+    "pods-each": ("FARMD_BENCH_PODS_EACH", 5),
+    "nodes": ("FARMD_BENCH_NODES", USUAL_NODES),
+}
+"""The options that set the size: the variable that passes each on, and the default."""
+RCS, PODS_EACH, NODES = (int(os.environ.get(name, usual)) for name, usual in SIZE.values())
+TIMES = max(1.0, RCS / USUAL_RCS, NODES / USUAL_NODES)
+"""How many times as large as usual the fleet is. Set-up and time limits grow with it."""
 CHORES = len(housekeeping.CHORES)
-PRESENT_SECONDS, REAL_SECONDS = 240, 180
+PRESENT_SECONDS, REAL_SECONDS, CLAIM_SECONDS = 240 * TIMES, 180 * TIMES, 90 * TIMES
 QUIET_SECONDS = 2.0
 """The last wake-ups of farms after the last change of reality are over by then."""
 ITEMS = RCS + NODES + CHORES
 """How many items the farms claim: RCs, nodes, and the chores of house-keeping."""
 PLAIN = Keys("plain/")
 """The prefix of a bare client's replay, as long as the farm's own."""
-AGENT_TTL = "60"
+LARGE_CONSUL = {"raft_snapshot_threshold": 1_000_000}
+"""A snapshot frees the pages that the seeding filled, and Consul 1.8 writes the list of free pages with each
+transaction, which then takes 10 ms (docs/scale.md)."""
+AGENT_TTL = f"{60 * TIMES:g}"
+"""In seconds. It grows with the fleet: renewals of 20,000 agents would outweigh what is measured."""
 
 
 @dataclass
@@ -54,7 +71,9 @@ class BenchFleet:
         farms, self.farms = self.farms, []
         await asyncio.gather(*(farm.end() for farm in farms))
 
-    async def claimed(self, farms: list[FarmProcess], items: int = ITEMS, within: float = 90.0) -> None:
+    async def claimed(
+        self, farms: list[FarmProcess], items: int = ITEMS, within: float = CLAIM_SECONDS
+    ) -> None:
         """Return when these farms have taken ``items`` locks in all."""
         for farm in farms:
             await farm.heard("farm.ready", within)
@@ -77,11 +96,11 @@ async def fleet(
     ``agents`` are more arguments of the process that simulates them.
     """
     started = time.monotonic()
-    async with rig() as (server, client):
+    async with rig(LARGE_CONSUL if TIMES > 1 else None) as (server, client):
         await register_nodes(client, nodes)
         await seed_rcs(client, rcs, pods_each=pods_each, nodes=nodes, labelled=labelled)
         note(f"{rcs} RCs and {rcs * pods_each} pods are written after {time.monotonic() - started:.0f} s")
-        simulated = Child("bench.agents", [server.address, str(nodes), *agents])
+        simulated = Child("bench.agents", [server.address, str(nodes), AGENT_TTL, KEYS.prefix, *agents])
         built = BenchFleet(server, client, simulated, [])
         try:
             await simulated.heard("bench.present", PRESENT_SECONDS)

@@ -13,14 +13,18 @@ P3: five farms on one machine read them one after the other, which farms on mach
 from __future__ import annotations
 
 from bench.bare import bare_locks
-from bench.fleet import ITEMS, PODS_EACH, RCS, BenchFleet, fleet
+from bench.fleet import ITEMS, PODS_EACH, RCS, TIMES, BenchFleet, fleet
 from bench.rig import median, note, report
 
 READY_SECONDS = 3.0
+WHOLE_SECONDS = 20.0
+"""The target of a larger fleet than usual: seconds until all items are claimed."""
 
 
 async def run() -> bool:
     """Measure one farm and five, with one pod an RC and with five; tell whether the targets are met."""
+    if TIMES > 1:
+        return await _measured(pods_each=PODS_EACH, target=True)
     met = [await _measured(pods_each=1, target=True), await _measured(pods_each=PODS_EACH, target=False)]
     return all(met)
 
@@ -45,7 +49,11 @@ async def _start(setting: BenchFleet, what: str, count: int, bare: float, *, tar
     await setting.stop_farms()
     claimed, whole = claims[-1][0] - claims[0][0], claims[-1][0] - max(farm.spawned for farm in farms)
     within = claimed <= 3 * bare and ready <= READY_SECONDS
-    goal = "claimed <= 3 x bare lock transactions, ready <= 3 s" if target else "none; beside the other"
+    goal = "claimed <= 3 x bare lock transactions, ready <= 3 s"
+    if TIMES > 1:
+        within, goal = whole <= WHOLE_SECONDS, "whole <= 20 s"
+    if not target:
+        goal = "none; beside the other"
     return report(
         f"P5 cold start, {what}", claimed, bare, goal, within or not target,
         whole=round(whole, 2), cpu_seconds=round(cpu, 2), ready=round(ready, 2), reading=round(reading, 2),

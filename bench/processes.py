@@ -130,8 +130,7 @@ class Child:
 
     def resident_megabytes(self) -> float:
         """Resident memory of the process now."""
-        pages = int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1])
-        return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+        return resident_megabytes(self.process.pid)
 
     async def end(self, kill: bool = False) -> None:
         """Stop the process, with SIGKILL if ``kill``, and reap it. May be called twice."""
@@ -163,6 +162,12 @@ async def wait_for(condition: Callable[[], bool], within: float, what: str) -> N
         if time.monotonic() > deadline:
             raise RuntimeError(f"{what} did not happen within {within} s")
         await asyncio.sleep(0.02)
+
+
+def resident_megabytes(pid: int) -> float:
+    """Resident memory of a process now."""
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
 def cpu_seconds(pid: int) -> float:

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from typing import Any
 
 import aiohttp
 
@@ -46,9 +47,9 @@ def median(values: Sequence[float]) -> float:
 
 
 @asynccontextmanager
-async def rig() -> AsyncIterator[tuple[ConsulServer, ConsulClient]]:
-    """A durable Consul with a registered cluster, and a client."""
-    with ConsulServer(dev=False, http_max_conns_per_client=1000) as server:
+async def rig(config: dict[str, Any] | None = None) -> AsyncIterator[tuple[ConsulServer, ConsulClient]]:
+    """A durable Consul with a registered cluster, and a client; ``config`` is more of its configuration."""
+    with ConsulServer(dev=False, http_max_conns_per_client=2000, config=config) as server:
         client = client_of(server.address)
         await register_cluster(client, KEYS, _Ids())
         try:

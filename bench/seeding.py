@@ -9,7 +9,8 @@ from farmd.runtime.clock import SystemClock, SystemIds
 from store import codec, manifests, operations
 from store.audit import Audit, AuditLogStore
 from store.consul.client import ConsulClient
-from store.keys import Keys
+from store.entry import RawEntry
+from store.keys import HEX_DIGITS, Keys, is_sentinel
 from store.manifests import Manifest
 from store.nodes import Node
 from store.operations import Operation
@@ -19,6 +20,9 @@ from store.reality import Intent
 from store.registration import cluster_id, sentinel_value
 from store.status import Status
 from tests.fleet import KEYS
+
+HELD_AT_ONCE = 100_000
+"""How many operations wait in memory before they are written."""
 
 
 def rc_id(number: int) -> str:
@@ -63,22 +67,38 @@ async def seed_rcs(
             node_selector="pool=web",
             labels={"bench": "moving"} if number < labelled else {},
         )
-        writes += _records(rc, body, pods_each)
+        writes += _records(rc, body)
         writes.append(audit.operation(_created(rc, audit.now())))
         for copy in range(pods_each):
             writes += _pod(rc, manifest.id, f"node-{(number * pods_each + copy) % nodes:05d}")
+        if len(writes) > HELD_AT_ONCE:
+            await write_all(client, writes)
+            writes = []
     await write_all(client, writes)
+    for digit in HEX_DIGITS:
+        await write_all(client, [_status(raw) for raw in await _listed(client, digit)])
 
 
-def _records(rc: ReplicationController, body: bytes, pods_each: int) -> list[Operation]:
+async def _listed(client: ConsulClient, digit: str) -> list[RawEntry]:
+    page = await client.list(f"{KEYS.tree('rcs')}{digit}")
+    return [raw for raw in page.items if not is_sentinel(raw.key)]
+
+
+def _status(raw: RawEntry) -> Operation:
+    """The status of a converged RC. It names the record that it is about, or a farm would write it again."""
+    rc = codec.decode(ReplicationController, raw.decoded(), raw.key)
+    pods = rc.replicas_desired
     status = Status(
-        state="converged", desired=pods_each, placed=pods_each, healthy=pods_each, serving=pods_each
+        state="converged", record=raw.modify_index, desired=pods, placed=pods, healthy=pods, serving=pods
     )
+    return operations.put(KEYS.status("rcs", rc.id), codec.encode(status))
+
+
+def _records(rc: ReplicationController, body: bytes) -> list[Operation]:
     return [
         operations.put(KEYS.manifest(rc.manifest), body),
         operations.put(KEYS.record("rcs", rc.id), codec.encode(rc)),
         operations.put(KEYS.name("rcs", rc.name), codec.encode(rc.id)),
-        operations.put(KEYS.status("rcs", rc.id), codec.encode(status)),
     ]
 
 

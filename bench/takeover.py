@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from bench.bare import bare_locks
 from bench.farm_process import FarmProcess
-from bench.fleet import NODES, RCS, BenchFleet, fleet
+from bench.fleet import NODES, RCS, TIMES, BenchFleet, fleet
 from bench.processes import wait_for
 from bench.rig import held, note, report, shared
 
@@ -32,11 +32,11 @@ async def takeover(survivors: int) -> bool:
         bare = await bare_locks(setting.client, 0, EACH)
         others = setting.start_farm("others", OTHERS)
         farms = [setting.start_farm(f"farm-{number}", OURS) for number in range(survivors + 1)]
-        await setting.claimed([others, *farms], RCS + NODES, within=120)
+        await setting.claimed([others, *farms], RCS + NODES, within=120 * TIMES)
         await shared(setting.client, farms, "rcs", EACH)
         stopped = await _clean(setting, farms[0], [others, *farms[1:]])
         again = setting.start_farm("farm-again", OURS)
-        await again.heard("farm.ready", 60)
+        await again.heard("farm.ready", 60 * TIMES)
         await shared(setting.client, [*farms[1:], again], "rcs", EACH)
         killed = await _killed(setting, again, [others, *farms[1:]])
     results = [

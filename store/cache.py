@@ -19,6 +19,7 @@ from store.consul.client import ConsulClient
 from store.entry import Page, RawEntry
 from store.errors import NotRegistered, StoreError
 from store.keys import Keys
+from store.parts import Portion, parts
 from store.ports import Clock, Rng
 from store.several import several
 from store.tree import SPLIT_ABOVE, Shard, TreeCopy
@@ -36,6 +37,10 @@ PAUSE_AN_ANSWER, PAUSE_AN_ENTRY = 20e-3, 100e-6
 LONGEST = 0.5
 # A shard with more entries is read for a barrier only if its index tells that it changed.
 COMPARED_ABOVE = 200
+# A shard with more entries is followed by its keys, and read in parts.
+IN_PARTS_ABOVE = 2000
+# To look for what is gone costs a fiftieth of what an entry of an answer costs, for each known entry.
+LOOKED_AT = 50
 
 
 class PrefixCache(TreeCopy[T]):
@@ -201,10 +206,16 @@ class PrefixCache(TreeCopy[T]):
             nonlocal asked, led
             asked = shard.index
             led = [(other, other._shards[0], other._shards[0].index) for other in self._led]
-            if index:
+            if not index:
+                return await self._whole(shard)
+            if not self._in_parts(shard):
                 return await self._client.list(self._asked(shard), index=index, wait=wait)
-            async with self._reading:
-                return await self._client.list(self._asked(shard), mode="consistent")
+            listed = await self._client.keys(shard.prefix, separator="/", index=index, wait=wait)
+            if listed.unchanged:
+                if not shard.parts:
+                    await self._look(shard)
+                return Page(listed.index, [], unchanged=True)
+            return await self._portion(shard, listed)
 
         def answered() -> None:
             self._answered(shard)
@@ -233,9 +244,53 @@ class PrefixCache(TreeCopy[T]):
                     await other._accept(known, other._own(page), index)
             await self._clock.sleep(0)  # whom the answer woke sends first, then the next query is sent
             size = len(page.items)
+            if isinstance(page, Portion):
+                size += len(self.entries) // LOOKED_AT
             del page  # frees the memory of a whole tree during the next wait
             if asked and (self._pause or len(self.entries) > LARGE):
                 await self._clock.sleep(max(0.0, self._rest(size) - self._pause))
+
+    def _in_parts(self, shard: Shard) -> bool:
+        """Whether a shard is followed by its keys."""
+        return shard.count > IN_PARTS_ABOVE and not self._beginning
+
+    async def _whole(self, shard: Shard) -> Page[RawEntry]:
+        async with self._reading:
+            return await self._client.list(self._asked(shard), mode="consistent")
+
+    async def _portion(self, shard: Shard, listed: Page[str]) -> Page[RawEntry]:
+        """The parts of a shard whose index is not the one that the copy was made at, or all of the shard.
+
+        A lower index counts, too: the store may have been restored. All reads are consistent: of a server
+        that shows the past, a part would seem unchanged.
+        """
+        known, sentinel = shard.parts, self._keys.sentinel(shard.prefix)
+        found = await self._indexes(shard, listed)
+        below = [part for part, index in found.items() if known.get(part) != index]
+        if shard.anew or shard.doubt or listed.index < shard.index or not found:
+            return await self._whole(shard)
+        most = 2 * len(below) > len(found)
+        below = [shard.prefix] if most else below
+        items = list[RawEntry]()
+        async with self._reading:
+            for prefix in below if most else [sentinel, *below]:
+                items += (await self._client.list(prefix, mode="consistent")).items
+        return Portion(listed.index, items, names=frozenset(listed.items), below=tuple(below), parts=found)
+
+    async def _indexes(self, shard: Shard, listed: Page[str]) -> dict[str, int]:
+        """The parts of a shard, each with its index; none if its names divide it into too few or too many."""
+
+        async def one(part: str) -> tuple[str, int]:
+            return part, (await self._client.keys(part, separator="/", mode="consistent")).index
+
+        sentinel = self._keys.sentinel(shard.prefix)
+        return dict(await several(one, parts(name for name in listed.items if name != sentinel)))
+
+    async def _look(self, shard: Shard) -> None:
+        """Note the parts of a shard while nothing changes, so that the first change costs one of them."""
+        listed = await self._client.keys(shard.prefix, separator="/", mode="consistent")
+        found = await self._indexes(shard, listed)
+        shard.parts = {part: index for part, index in found.items() if index <= shard.index}
 
     def _rest(self, size: int) -> float:
         """Seconds until a query that brought so many entries is sent again; those of a tree take turns."""
@@ -282,19 +337,19 @@ class PrefixCache(TreeCopy[T]):
             await self.barrier(old)
         return bool(old)
 
-    async def _as_read(self, shard: Shard) -> bool:
-        """Whether a consistent read of keys alone tells an index that the copy has reached.
+    async def _since(self, shard: Shard) -> Page[RawEntry] | None:
+        """What a read that begins now finds; None if the copy has reached it.
 
-        The keys up to the next slash are a tenth of the answer with values, or less.
+        The keys up to the next slash are a tenth of the answer with values, or less, and tell the index.
         """
-        if shard.anew or shard.doubt:
-            return False
         asked = shard.index
-        page = await self._client.keys(self._asked(shard), separator="/", mode="consistent")
-        if not asked <= page.index <= shard.index:
-            return False
-        self._answered(shard)
-        return True
+        if shard.count > COMPARED_ABOVE and not shard.anew and not shard.doubt:
+            listed = await self._client.keys(self._asked(shard), separator="/", mode="consistent")
+            if asked <= listed.index <= shard.index:
+                return None
+            if self._in_parts(shard):
+                return await self._portion(shard, listed)
+        return await self._whole(shard)
 
     async def _read_barrier(self) -> None:
         async with self._barrier_lock:
@@ -306,13 +361,12 @@ class PrefixCache(TreeCopy[T]):
             await several(self._read, shards)
 
     async def _read(self, shard: Shard) -> None:
-        async with self._reading:
-            if shard.count > COMPARED_ABOVE and await self._as_read(shard):
-                return
-            asked, doubted = shard.index, shard.doubt
-            page = await self._client.list(self._asked(shard), mode="consistent")
-            self._answered(shard)
-            await self._accept(shard, self._own(page), asked)
+        asked, doubted = shard.index, shard.doubt
+        page = await self._since(shard)
+        self._answered(shard)
+        if page is None:
+            return
+        await self._accept(shard, self._own(page), asked)
         if shard.doubt:
             if not doubted:
                 self._doubted.set()  # the parked query may be silent for a minute: all are sent again

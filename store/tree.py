@@ -28,6 +28,7 @@ from store import codec, families
 from store.entry import Page, RawEntry, Stored
 from store.errors import RecordInvalid
 from store.keys import Keys, is_sentinel
+from store.parts import Portion
 from store.ports import Clock
 
 # What a copy of a tree knows of one of its parked queries (R20, R23).
@@ -37,7 +38,8 @@ from store.ports import Clock
 class Shard:
     """One parked query: its prefix, the index of its last answer, and the state of the keys under it.
 
-    ``removed`` holds this process's deletions until an answer is as new as they are. ``anew``: the known
+    ``removed`` holds this process's deletions until an answer is as new as they are. ``parts``: of a large
+    shard, the index of each part that the copy is as new as. ``anew``: the known
     records are of before a restore; the next answer replaces them all, and all its keys count as changed.
     """
 
@@ -48,6 +50,7 @@ class Shard:
     doubt: str | None = None
     count: int = 0
     removed: dict[str, int] = field(default_factory=dict)
+    parts: dict[str, int] = field(default_factory=dict)
     answered: float = 0.0
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
@@ -187,8 +190,11 @@ class TreeCopy(Generic[T]):
         reset = shard.anew or page.index < shard.index
         if reset:
             shard.removed.clear()
+            shard.parts = {}
         await self._apply(shard, page, math.inf if reset else page.index)
         shard.accepted(page.index)
+        if isinstance(page, Portion):
+            shard.parts = page.parts
         if not self.ready.is_set() and all(s.read for s in self._shards):
             self.ready.set()
             self.whole_since = min(self.whole_since, self._clock.mono())
@@ -263,9 +269,23 @@ class TreeCopy(Generic[T]):
     def _gone(self, shard: Shard, page: Page[RawEntry]) -> set[str]:
         """Keys of a shard that are missing in an answer; searched for only if the numbers differ."""
         keys = [raw.key for raw in page.items]
+        if isinstance(page, Portion):
+            return self._gone_of(shard, page, set(keys))
         differ = shard.count != sum(map(self.entries.__contains__, keys))
         known = chain(self.broken, self.entries) if differ else self.broken
         return {key for key in known if key.startswith(shard.prefix)}.difference(keys)
+
+    def _gone_of(self, shard: Shard, page: Portion, keys: set[str]) -> set[str]:
+        """Keys of a shard that are missing in the parts of an answer, or whose names are."""
+        differ = shard.count != sum(map(self.entries.__contains__, page.names))
+        gone, after = set[str](), len(shard.prefix)
+        for key in chain(self.broken, self.entries) if differ else self.broken:
+            if not key.startswith(shard.prefix) or key in keys:
+                continue
+            slash = key.find("/", after)
+            if key.startswith(page.below) or (key if slash < 0 else key[: slash + 1]) not in page.names:
+                gone.add(key)
+        return gone
 
     def _insert(self, shard: Shard, stored: Stored[T]) -> None:
         if stored.key not in self.entries:

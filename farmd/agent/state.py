@@ -105,16 +105,19 @@ class AgentIdentity(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class StateDirectory:
-    """Paths and files of one agent. ``instances/<instance>`` belongs to one instance alone."""
+    """Paths and files of one agent. ``instances/<instance>`` belongs to one instance alone.
 
-    def __init__(self, root: Path) -> None:
+    Directories on one disk may share its ``disk``, whose thread serves them in turn.
+    """
+
+    def __init__(self, root: Path, disk: Disk | None = None) -> None:
         self.root = root
         self.instances = root / "instances"
         self.manifests = root / "manifests"
         self.trash = Trash(root / "trash")
         self._trashed: dict[str, str] = {}
         self._in_place: dict[str, str] = {}
-        self.disk = Disk()
+        self.disk = disk or Disk()
         self._probed = -math.inf
         self._files = Files(root, self._make_folder, self.disk)
         self._lock = -1

@@ -68,12 +68,20 @@ class Client:
             await late.arrive.wait()
         return page
 
-    async def keys(self, prefix: str, *, separator: str = "", mode: Mode = "default") -> Page[str]:
+    async def keys(
+        self,
+        prefix: str,
+        *,
+        index: int = 0,
+        wait: float = 0.0,
+        separator: str = "",
+        mode: Mode = "default",
+    ) -> Page[str]:
         self.lists.append((prefix, -1))
         late = self.late.pop(0) if self.late else None
         if self.error is not None:
             raise self.error
-        page = await self.real.keys(prefix, separator=separator, mode=mode)
+        page = await self.real.keys(prefix, index=index, wait=wait, separator=separator, mode=mode)
         if late is not None:
             late.taken.set()
             await late.arrive.wait()
@@ -90,12 +98,12 @@ class World:
         self.answers = 0
         self.restores = 0
 
-    async def set_up(self, **options: Any) -> None:
+    async def set_up(self, *, family: str = "rcs", **options: Any) -> None:
         self.cluster = await register_cluster(self.client.real, KEYS, SeededIds())
         self.cache = PrefixCache(
             self.client,  # type: ignore[arg-type]
             KEYS,
-            "rcs",
+            family,
             Thing,
             cluster=self.cluster,
             clock=self.clock,
