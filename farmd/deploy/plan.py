@@ -46,6 +46,7 @@ def decide(shot: Snapshot) -> tuple[ServiceStep, ...]:
     for goal in shot.goals:
         if goal.released:
             continue
+        # Dependencies order the way forward alone: a service goes back at once.
         waits = _waits(goal, goals, shot.met) if not goal.back else ""
         if not waits and active == AT_ONCE:
             waits = f"waits until fewer than {AT_ONCE} services change"
@@ -64,6 +65,7 @@ def _waits(
     goal: ServiceGoal, goals: Mapping[str, ServiceGoal], met: frozenset[tuple[str, Condition]]
 ) -> str | None:
     """What a goal that has not begun waits for; None: it will never come."""
+    # What has begun does not wait again if a service that it depends on fails later.
     if goal.taken or any(pod.mine for pod in goal.service.containers):
         return ""
     for name, condition in sorted(goal.after.items()):
@@ -93,13 +95,15 @@ def _step(goal: ServiceGoal, state: ClusterState) -> ServiceStep:
     name = goal.service.name
     failure, place = _failure(goal)
     if failure:
+        # From the way back there is no other way, so a person decides.
         pauses = goal.back or (goal.spec is not None and goal.spec.update.on_failure == "pause")
         turn: Turn = "pause" if pauses else "back"
         return ServiceStep(service=name, turn=turn, reason=failure, failed=place, repairs=goal.altered)
     try:
         plan = _plan(goal, state)
-    except NoMachine as error:
+    except NoMachine as error:  # no failure: a machine may get room
         return ServiceStep(service=name, repairs=goal.altered, reason=error.message, short=True)
+    # The hook runs before any pod of the new version. The version before had its own, so no hook runs back.
     hooks = [each for each in plan if isinstance(each, RunPreDeployOperation)]
     if hooks and goal.hook != "done" and not goal.back:
         waiting = "its hook runs" if goal.hook == "running" else ""
@@ -109,6 +113,7 @@ def _step(goal: ServiceGoal, state: ClusterState) -> ServiceStep:
     operations = _allowed(goal, [each for each in plan if each not in hooks])
     if operations or goal.altered:
         return ServiceStep(service=name, operations=operations, repairs=goal.altered, short=bool(plan.short))
+    # Something is left to do, and nothing of it is allowed now.
     if len(plan) > len(hooks) or plan.short:
         reason = "; ".join(plan.short) or _unproven(goal)
         return ServiceStep(service=name, reason=reason, short=bool(plan.short))
@@ -148,12 +153,13 @@ def _allowed(goal: ServiceGoal, operations: Sequence[Operation]) -> tuple[Operat
     found: list[Operation] = []
     replacements = [each for each in operations if isinstance(each, ReplaceContainerOperation)]
     most = goal.wanted.update.parallelism if goal.wanted is not None else 1
+    # Unproven pods count, so that a bad version reaches at most ``parallelism`` pods.
     budget = 0 if goal.rests else most - goal.unproven
     lost = 0
     for each in replacements[: max(0, budget)]:
-        if each.order == "start-first":
+        if each.order == "start-first":  # the old pod is removed in a later cycle, within the floor
             found.append(RunContainerOperation(each.service_id, each.spec, each.place[0]))
-        elif not goal.held:
+        elif not goal.held:  # a freeze lets no pod go, and this one goes before the new one starts (R18)
             stops = [
                 other
                 for other in operations
@@ -175,6 +181,7 @@ def _leaving(
     """The pods that may go without falling below the floor."""
     removals = [each for each in operations if isinstance(each, RemoveContainerOperation)]
     runs = sum(isinstance(each, RunContainerOperation) for each in operations)
+    # What was healthy at the start, or what will be left if that is less: the service may shrink.
     floor = min(goal.started, len(pods) - len(removals) + runs)
     available = sum(pod.available for pod in pods.values()) - lost
     found: list[Operation] = []
@@ -223,7 +230,7 @@ class Cycle:
 def next_cycle(reading: Facts) -> Cycle:
     """What is to be done now."""
     record, state = reading.stored.record, reading.state
-    if record.draft:
+    if record.draft:  # its submit still joins services, or died on the way
         if reading.idle >= DRAFT_SECONDS:
             return Cycle(action="end", ending="abandoned", why="its submit was never completed")
         return Cycle(after=DRAFT_SECONDS - reading.idle)
@@ -242,6 +249,7 @@ def _beginning(reading: Facts) -> Cycle:
         return Cycle(action="end", ending="reverted", why="rolled back before it began")
     if record.ask == "pause":
         return Cycle(blocked=Blocked("paused", "paused", wanted=True))
+    # A fingerprint is that of the plan that a person saw: no other plan may be carried out in its place.
     if reading.unplanned and record.fingerprint:
         return Cycle(action="end", ending="stale", why=reading.unplanned)
     if reading.unplanned:
@@ -277,6 +285,7 @@ def _steps(reading: Facts) -> Cycle:
     steps = tuple(_asked(reading, step) for step in _decided(reading))
     due = tuple(step for step in steps if _does(reading.sights[step.service], step))
     waiting = {name for sight in reading.sights.values() if sight.state is None for name in sight.said.after}
+    # No watch of this deployment tells of services outside of it.
     waits = LOOK_AGAIN_SECONDS if waiting - reading.sights.keys() else None
     return Cycle(
         action="steps" if due else "",

@@ -147,15 +147,18 @@ def decide(shot: Snapshot) -> Plan | Ask[Need]:
     if shot.old is None or shot.new is None:
         return _end(shot, "aborted", "one of the controllers was deleted")
     wish, state = shot.rollout.wish, shot.state
+    # An abort moves no pod, so neither a pause nor a freeze holds it. A way back moves pods, and is held.
     if wish == "abort":
         return _end(shot, "aborted", "a person aborted it")
     if (held := _held(shot)) is not None:
+        # A superseded version is not reverted: the version that replaces it is next once nothing holds.
         return (None if shot.superseded else _cure(shot, held)) or _halted(shot, held)
     if wish == "revert" and not shot.back:
         return progress.turn_back(shot, "a person reverted it")
     if state is None:
         return _begin(shot)
     if shot.superseded:
+        # From the first stage: what was proven so far was another version.
         return Plan(turn=Turn("take", _moves_on(shot, 0, back=False), "a person superseded the version"))
     if state.phase == "halted":
         return _resumed(shot, state)
@@ -194,12 +197,14 @@ def _halted(shot: Snapshot, held: Blocked) -> Plan:
     due = [LOCK_LOOK_SECONDS] if held.code == "locked" else []
     if held.frozen and shot.curable and state is not None:
         due.append(progress.deadline(shot) - shot.now)
-    if state is None or state.phase != "moving":
+    if state is None or state.phase != "moving":  # the controllers are lent, and heal already
         return Plan(blocked=held, after=min((left for left in due if left > 0), default=None))
+    # To give the controllers back and take them again costs two transactions and a read of all pods.
     if held.frozen and shot.frozen_for < FROZEN_SECONDS:
         due.append(FROZEN_SECONDS - shot.frozen_for)
         return Plan(blocked=held, after=min(left for left in due if left > 0))
     cause = _cause(shot) or held.code
+    # A rollout that is frozen again and again still fails in time; a person's pause forgives the time before.
     idle = 0.0 if shot.rollout.paused else shot.now - shot.frozen_for - progress.progressed(shot)
     halted = replace(
         state,
@@ -259,10 +264,12 @@ def _baking(shot: Snapshot, state: RolloutState) -> Plan:
     if (waits := _gated(shot, state, goal(shot))) is not None:
         return waits
     if last(shot):
+        # Only a rollout that has taken its controllers can end: the end writes both.
         ending = replace(_moves_on(shot, state.stage), reached=state.reached)
         return Plan(turn=Turn("take", ending, "the last stage is over"))
     if (waits := _unapproved(shot, state.stage + 1)) is not None:
         return waits
+    # The service switches before the old pods of the next stage leave.
     if stages(shot)[state.stage + 1].switch and not state.switched:
         return Plan(turn=_switch(shot, state))
     return Plan(turn=Turn("take", _moves_on(shot, state.stage + 1), f"stage {state.stage + 2} begins"))
@@ -299,12 +306,13 @@ def _unapproved(shot: Snapshot, number: int) -> Plan | None:
 
 
 def _moving(shot: Snapshot, state: RolloutState) -> Plan | Ask[Need]:
-    if not shot.locks:
+    if not shot.locks:  # they ended with the session of the farm that had the rollout before (R13)
         return Plan(turn=Turn("lock", state, "it goes on"))
-    if shot.busy:
+    if shot.busy:  # a controller's own worker ends the move that it had begun (R14)
         return Plan(waiting=shot.busy)
     if shot.spread is not None and shot.spread != (to := progress.spread(shot)):
         return Plan(turn=Turn("spread", state, f"the new version shall run on {to[0]} of the nodes"))
+    # Back: the service names the old version once enough of its pods serve, before pods of the new one leave.
     if shot.back and state.switched and shot.old is not None and shot.old.settled >= floor(shot):
         return Plan(turn=_switch(shot, state))
     reached, found = _pushed(shot)
@@ -314,7 +322,7 @@ def _moving(shot: Snapshot, state: RolloutState) -> Plan | Ask[Need]:
         return fault
     if isinstance(found, Need):
         return Ask(found)
-    repairs = () if found.moves else _repairs(shot)
+    repairs = () if found.moves else _repairs(shot)  # one transaction has room for one of both (R25)
     return Plan(
         moves=found,
         repairs=repairs,
@@ -332,6 +340,7 @@ def _pushed(shot: Snapshot) -> tuple[bool, Moves | Need]:
         if shot.spread is not None:  # the daemon set's own worker changes its pods
             return reached, Moves(waiting=_spreading(shot, wanted, least))
         return reached, Moves() if reached else membership.plan(shot, wanted, least)
+    # New pods must be available in each stage but the last, where the policy may say otherwise (p2).
     healthy = shot.back or shot.rollout.policy.require_healthy_end or not last(shot)
     done, found = carried_out(shot, wanted, least, healthy)
     return done and _as_wanted(shot), found
@@ -396,4 +405,4 @@ def _repairs(shot: Snapshot) -> tuple[tuple[str, tuple[str, str]], ...]:
     for side in (shot.old, shot.new):
         assert side is not None
         found += [(side.rc.id, place) for place in altered(side.rc.id, side.pods)]
-    return tuple(found[:20])
+    return tuple(found[:20])  # as many as fit into one transaction (R25)

@@ -21,9 +21,11 @@ from store.times import rfc3339
 
 def decide(knative: Snapshot) -> Plan:
     """Plan one cycle."""
+    # A service that is not opted in is released whatever its settings say.
     if (wrong := bounds.misspelt(knative)) and knative.service.enabled:
         return Plan(blocked=Blocked("invalid", wrong))
     holds = knative.orchestrator is not None and not record.leaves(knative)
+    # First of all, also in a freeze: otherwise Knative gives a new revision all of its pods at once.
     if holds and (held := scaling.holds(knative)):
         return Plan(writes=held)
     found = sync.sync(knative)
@@ -40,6 +42,7 @@ def decide(knative: Snapshot) -> Plan:
 
 def _turned(knative: Snapshot, found: Sync) -> Plan:
     """The record changes, by what people or Knative said."""
+    # Another record has another stage, whose bounds and traffic a freeze forbids.
     if knative.frozen is not None:
         return Plan(blocked=frozen(knative.frozen))
     return Plan(turn=_turn(found))
@@ -60,6 +63,7 @@ def _released(knative: Snapshot, reason: str) -> Plan:
     """Leave everything as people asked; the traffic stays."""
     if writes := scaling.released(knative):
         return Plan(writes=writes)
+    # Last: the finalizer keeps the record until nothing on the service's objects is farmd's any more.
     return Plan(turn=Turn("release", reason, annotations={RELEASED: "true"}, finalizer=False))
 
 
@@ -78,7 +82,7 @@ def _staged(knative: Snapshot) -> Plan:
     found = condition(knative.record.status.conditions, STAGE_READY)
     if found.status != UNKNOWN or not knative.record.observed:
         return Plan(turn=Turn("begin", status=report.under_way(knative)))
-    if found.reason == HELD:
+    if found.reason == HELD:  # paused before, and the pause is over
         return Plan(turn=Turn("resume", "a person resumed it", status=report.under_way(knative)))
     return _pushed(knative)
 
@@ -89,6 +93,7 @@ def _pushed(knative: Snapshot) -> Plan:
     kept = scales.target_names((*rollout.stage_target_revisions, *rollout.initial_revisions))
     if writes := (*writes, *scaling.drained(knative, kept)):
         return Plan(writes=writes)
+    # On record before the next stage begins, so that a farm that takes over does not judge the stage again.
     if done:
         return Plan(turn=Turn("stage-done", _told(rollout), status=report.concluded(knative, rollout)))
     return _failed(knative) or _overdue(knative) or _waits(knative, rollout)
@@ -138,6 +143,7 @@ def _over(knative: Snapshot) -> Plan:
     if writes := scaling.settled(knative):
         return Plan(writes=writes)
     meta = knative.record.metadata
+    # The cause of a failure is shown until another revision serves.
     if CAUSE in meta.annotations and not record.back(knative):
         return Plan(turn=Turn("recovered", "another revision serves", annotations={CAUSE: None}))
     if FINALIZER in meta.finalizers and not _draining(knative):
@@ -180,6 +186,7 @@ def _frozen(knative: Snapshot) -> Plan:
         return Plan(blocked=held)
     _, _, wanted = scaling.reconciled(knative)
     bounded = [each for each in wanted if isinstance(each, StageBounds | RevisionBounds)]
+    # A revision has two bounds, on its autoscaler and on record: if one falls, neither is written.
     falling = {each.revision for each in bounded if scaling.falls(knative, each)}
     writes = tuple(each for each in bounded if each.revision not in falling)
     if writes:
@@ -219,7 +226,7 @@ def _failed(knative: Snapshot) -> Plan | None:
         return None
     cause = f"{knative.settings.progress_deadline:g} s without progress: {cause}"
     turned = record.turned_back(knative, cause) if knative.settings.on_failure == "revert" else None
-    if turned is not None and turned.action == "none":
+    if turned is not None and turned.action == "none":  # pods are not counted yet: look again
         return None
     if turned is not None:
         return Plan(turn=_turn(turned))
