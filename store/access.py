@@ -1,4 +1,4 @@
-"""One-time keys for the HTTP of a node's agent: whoever may write one in Consul may make one request.
+"""One-time keys for the HTTP of a node's agent: write access to a key in Consul permits one request.
 
 A key is random, and the store holds only its hash, below its purpose and its node. The record names the one
 request that the key is for, and who made it and why.
@@ -48,7 +48,9 @@ class Exec(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class OneTime(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """What the store holds of a key. Times are seconds since the epoch, by the clock of who made it."""
+    """The stored record of a key. Times are seconds since the epoch, by the clock of the process that made
+    it.
+    """
 
     cluster: str
     instance: str

@@ -1,7 +1,7 @@
 """The artifacts of a manifest: content that the agent fetches before a start, known by its SHA-256.
 
-Whoever serves the content can withhold it, but cannot change it: the checksum is part of the manifest, so
-signatures cover it.
+A server can withhold the content, but cannot change it: the checksum is part of the manifest, so signatures
+cover it.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def registry_of(source: str) -> str:
 
 
 def is_local(source: str) -> bool:
-    """Whether a source says by itself that its host is the node, or is linked to it alone."""
+    """Whether the host of a source is the node itself, or a link-local address, by the source's text alone."""
     if not source.startswith(("http://", "https://")):
         return False
     try:

@@ -25,7 +25,7 @@ class _Field(NamedTuple):
 
 
 def canonical(value: T) -> T:
-    """An equal value in canonical form; the same object where it has that form already."""
+    """An equal value in canonical form; the same object if it already has that form."""
     found: Any = value
     if isinstance(value, msgspec.Struct):
         changes: dict[str, Any] = {}

@@ -59,7 +59,7 @@ def dns_name(service: str, asked: Catalog, domain: str) -> str:
 
 
 class Registered(msgspec.Struct, rename="pascal", frozen=True):
-    """An instance as those find it who ask for its name."""
+    """An instance as a query for its service's name returns it."""
 
     node: str
     service_id: str = msgspec.field(name="ServiceID", default="")
@@ -163,7 +163,7 @@ def bears(cluster: str, node: Node) -> bool:
 
 
 def owns(cluster: str, node: Node) -> bool:
-    """Whether a node is this cluster's alone: it bears the mark, and no agent of Consul has taken it.
+    """Whether a node belongs to this cluster only: it has the mark, and no agent of Consul has taken it.
 
     A write that gives no meta takes the mark away, such as another's check on this node: a node of the
     cluster's names without any mark is still its own.
@@ -178,7 +178,9 @@ def judged(node: Node, checks: Mapping[tuple[str, str], Check]) -> Node:
 
 
 def wish(service: AskedService, default: bool) -> Catalog | None:
-    """How a service is to be found; ``default``: also one that says nothing, if it has a port."""
+    """The wanted catalogue settings of a service; ``default``: also for a service without any, if it has a
+    port.
+    """
     silent = service.catalog is None and not service.catalog_off
     return Catalog() if silent and default and service.port else service.catalog
 
@@ -235,7 +237,7 @@ async def registered(client: ConsulClient, names: Iterable[str]) -> dict[str, li
 
 
 async def _each(one: Callable[[str], Awaitable[V]], names: Iterable[str]) -> dict[str, V]:
-    """What ``one`` tells of each name, some at a time."""
+    """The result of ``one`` for each name, some at a time."""
     wanted = sorted(set(names))
     return dict(zip(wanted, await several(one, wanted, READ_AT_ONCE), strict=True))
 
@@ -337,12 +339,12 @@ E = TypeVar("E", Service, Check)
 
 
 def _over(wanted: E, standing: E | None) -> E:
-    """The same over the version that stands."""
+    """The same operation, for the version that exists."""
     return msgspec.structs.replace(wanted, modify_index=0 if standing is None else standing.modify_index)
 
 
 def same(one: Standing, other: Standing) -> bool:
-    """Whether two versions of an instance say the same, their checks apart."""
+    """Whether two versions of an instance are equal, without their checks."""
     return _said(one.service) == _said(other.service)
 
 
@@ -352,7 +354,7 @@ def _said(service: Service) -> Service:
 
 
 def alike(one: Check | None, other: Check | None) -> bool:
-    """Whether two versions of a check say the same."""
+    """Whether two versions of a check are equal."""
     if one is None or other is None:
         return one is other
     return _over(one, None) == _over(other, None)

@@ -1,4 +1,6 @@
-"""Reads when certificates end. DER is read by hand, because Python's ``ssl`` only tells of verified ones."""
+"""Reads when certificates end. It parses DER itself, because Python's ``ssl`` only exposes verified
+certificates.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,7 @@ def first_end(pem: bytes) -> float:
 
 
 async def served(host: str, port: int, context: ssl.SSLContext, name: str, seconds: float) -> float:
-    """When the certificate ends that a server shows.
+    """When the certificate of a server expires.
 
     Raises:
         OSError: no such server answers, or it is not trusted; ``TimeoutError`` is one, too.

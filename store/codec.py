@@ -27,7 +27,7 @@ def encode(record: Any) -> bytes:
 
 
 def decode(kind: type[T], value: bytes, key: str) -> T:
-    """Decode one record. A type may say in ``LARGEST`` how many bytes its records have at most.
+    """Decode one record. A type may limit its records to ``LARGEST`` bytes.
 
     Raises:
         RecordInvalid: naming the key, the field, what was found and what was expected.

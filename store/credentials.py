@@ -33,9 +33,9 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
 def told(address: str) -> str:
-    """An address for people, good or not: without user, password and query, of which one may be a secret.
+    """An address for people, valid or not: without user, password and query, which may be secret.
 
-    Whatever stands in front of an ``@`` is hidden, because a password may contain any character.
+    Everything before an ``@`` is hidden, because a password may contain any character.
     """
     found = _SCHEME.match(address)
     scheme = found[0] if found else ""
@@ -49,9 +49,9 @@ def told(address: str) -> str:
 
 
 def refusal(text: str) -> str:
-    """Why an IP address must not be asked; empty where it may be, or is a name.
+    """Why no request may go to an IP address; empty if one may, or if it is a name.
 
-    An IPv6 address that stands for an IPv4 address is judged as that.
+    An IPv6 address that embeds an IPv4 address is judged as the IPv4 address.
     """
     try:
         address = ip_address(text.partition("%")[0])

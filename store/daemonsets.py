@@ -118,7 +118,7 @@ class DaemonSet(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
         return -(-desired * int(self.min_health.removesuffix("%")) // 100)
 
     def standstill(self, desired: int) -> str:
-        """Why none of ``desired`` pods that serve may be replaced, and what lets one be; empty: one may."""
+        """Why none of ``desired`` serving pods may be replaced, and how to change that; empty: one may."""
         floor = self.floor(desired)
         if not 0 < desired <= floor:
             return ""

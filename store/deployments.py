@@ -1,7 +1,8 @@
-"""Deployments: what people want several services to become, and how far a farm has come with it.
+"""Deployments: the wanted versions of several services, and how far a farm has come with them.
 
-The record holds the goal and what people say; no list of steps is stored, because each cycle plans anew from
-what stands. The worker deletes the record at its end and keeps its own state in ``work/deployments/<id>``.
+The record holds the goal and people's commands. No list of steps is stored, because each cycle plans from
+the present state. The worker deletes the record at its end and keeps its own state in
+``work/deployments/<id>``.
 """
 
 from __future__ import annotations
@@ -118,9 +119,9 @@ class DeploymentState(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=T
 
 
 def halted(record: Deployment, state: DeploymentState | None) -> str:
-    """The failure after which a deployment waits for a person's word; empty: it does not.
+    """The failure after which a deployment waits for a person; empty: it does not.
 
-    To ask for the way back is such a word, as long as a goal goes forward.
+    A request for the way back ends the wait, as long as a goal goes forward.
     """
     if state is None or record.resumed > state.resumed:
         return ""
@@ -153,7 +154,7 @@ class ServiceProgress(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=T
 
 
 class DeploymentStatus(ItemStatus, frozen=True, omit_defaults=True, kw_only=True):
-    """What people are told of a deployment."""
+    """The status of a deployment."""
 
     phase: str = "pending"
     services: tuple[ServiceProgress, ...] = ()

@@ -1,4 +1,4 @@
-"""The families of records in the store, and what there is to say of each."""
+"""The families of records in the store, and the properties of each."""
 
 from __future__ import annotations
 

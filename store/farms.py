@@ -33,7 +33,7 @@ class PinnedCluster(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=Tru
 
 
 class ClusterReport(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """What a farm says of a cluster: the uid that answers it, the namespaces that it works in (none: all),
+    """A farm's report on a cluster: the uid that answers it, the namespaces that it works in (none: all),
     that of Knative's controllers (empty: an older farm), and its troubles in words, by code.
     """
 

@@ -1,4 +1,4 @@
-"""What a pod needs of its node's agent and of a farm, and what an agent says that it can do (R11).
+"""The features that a pod needs of its node's agent and of a farm, and those that an agent reports (R11).
 
 An agent's feature is ``runtime.<name>``, ``allow.<what>``, ``allow.<folder>``, ``signatures.<policy>`` or
 ``JOBS``. A folder allows everything below it.
@@ -262,7 +262,7 @@ _SYSTEM = (
 
 
 def root_by_farm(features: Collection[str]) -> str:
-    """Why whoever writes what a farm writes becomes root on a node; empty: the node keeps them from that.
+    """Why write access to a farm's keys makes somebody root on a node; empty: the node prevents it.
 
     A signed manifest may be root, too, but a person signed it.
     """

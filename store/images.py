@@ -87,10 +87,10 @@ class Login:
 
 
 def login(config: str, registry: str) -> Login | None:
-    """The login for a registry in the text of such a file; None without any.
+    """The login for a registry in the text of a credentials file; None if there is none.
 
     Raises:
-        ValueError: the text is no such file. The error does not tell what the file holds.
+        ValueError: the text is no credentials file. The error contains nothing of the file.
     """
     names = {registry, f"https://{registry}", f"http://{registry}"}
     names |= {f"{name}/{version}" for name in names for version in ("v1", "v2")}

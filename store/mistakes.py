@@ -40,12 +40,12 @@ _Option = tuple[inspect.Type, str]
 
 @cache
 def described(kind: Any) -> inspect.Type:
-    """What msgspec knows of a type; it is slow to tell."""
+    """What msgspec knows about a type, cached because it is slow."""
     return inspect.type_info(kind)
 
 
 def first(kind: Any, data: Any, *, unknown: bool = True) -> Mistake | None:
-    """The first mistake of parsed YAML or JSON that stands for a type; None if this module sees none.
+    """The first mistake in parsed YAML or JSON for a type; None if this module finds none.
 
     ``unknown``: whether a key that the type does not have is one.
     """

@@ -267,7 +267,7 @@ class NodeStore:
         return NodeListing(views, [*people.broken, *more])
 
     async def agents(self) -> tuple[dict[str, Stored[Agent]], Sequence[RecordInvalid]]:
-        """What agents say of themselves, by node, and the errors of the records that do not decode."""
+        """The records of agents by node, and the errors of the records that do not decode."""
         found = await records(self._client, self._keys.tree("agents"), Agent)
         return found.named, found.broken
 

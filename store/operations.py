@@ -49,7 +49,7 @@ class Operation(msgspec.Struct, rename="pascal", frozen=True, omit_defaults=True
 
 
 class CatalogOperation(Operation, frozen=True, gc=False):
-    """One operation on Consul's catalogue; ``key`` says for people what it changes.
+    """One operation on Consul's catalogue; ``key`` names for people what it changes.
 
     ``table`` is ``Node``, ``Service`` or ``Check``, and ``body`` what Consul takes beside the verb.
     """

@@ -1,6 +1,6 @@
 """Files that grant rights: read only where nobody but root and this process's user can change them.
 
-Each folder and link on the way counts: whoever may write one of them could put another file in its place.
+Each folder and link on the way counts: with write access to one of them, another file could take its place.
 A folder with the sticky bit, such as ``/tmp``, is as good as one that others cannot write, because there
 nobody replaces what belongs to somebody else.
 """

@@ -192,7 +192,7 @@ class Policy(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     @property
     def beside(self) -> bool:
-        """Whether pods of both versions stand beside one another, as new ones come before old ones go."""
+        """Whether pods of both versions run side by side, because new ones come before old ones go."""
         return self.strategy in ("availability", "blue-green")
 
 

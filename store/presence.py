@@ -100,12 +100,12 @@ class _Process(msgspec.Struct):
 
 
 def url(address: str) -> str:
-    """The address of a process's HTTP as its record says it; processes of old versions named no scheme."""
+    """The address of a process's HTTP from its record; old versions wrote no scheme."""
     return (address if "//" in address else f"http://{address}").rstrip("/")
 
 
 def parts(address: str) -> SplitResult:
-    """The parts of such an address, all empty if it is none: who writes a presence may write any text."""
+    """The parts of such an address, all empty if it is not one: a presence record may contain any text."""
     try:
         found = urlsplit(url(address))
         usable = found.port != 0  # also raises for what is no port

@@ -74,7 +74,7 @@ def whole(text: str) -> int:
 
 
 def check_bytes(amounts: Mapping[str, float], where: str) -> None:
-    """Refuse a part of a byte of memory: who writes ``64m`` means ``64Mi``. ``where`` begins the message.
+    """Refuse a fraction of a byte of memory: ``64m`` usually means ``64Mi``. ``where`` begins the message.
 
     Raises:
         InputInvalid: the amount of ``memory`` is no whole number.

@@ -1,4 +1,4 @@
-"""Revocations: signatures over a manifest that count no more, whoever made them (R32).
+"""Revocations: all earlier signatures over a manifest become invalid, for any key (R32).
 
 One lies at ``signatures/revoked/<family>/<name>/<digest>``, where the collection of manifests does not reach
 it. It has the form of a signature by nobody, which older versions read and take for false: revoked is what is

@@ -132,7 +132,7 @@ class GateStatus(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class RolloutStatus(ItemStatus, frozen=True, omit_defaults=True, kw_only=True):
-    """What people are told of a rollout; ``stage`` counts from 1, ``minimum`` is the floor.
+    """The status of a rollout; ``stage`` counts from 1, ``minimum`` is the floor.
 
     ``back``: it goes back. ``asks`` is the stage that waits for a person's word; 0: none does. ``began``:
     when the phase began, and ``due``: when the rollout fails for lack of progress; 0: it waits for none.

@@ -107,7 +107,7 @@ class Schedule(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class ScheduleStatus(ItemStatus, frozen=True, omit_defaults=True, kw_only=True):
-    """What people are told of a schedule: its next time, and how many of its jobs run."""
+    """The status of a schedule: its next time, and how many of its jobs are running."""
 
     next: Time = 0.0
     active: int = 0

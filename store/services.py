@@ -1,4 +1,4 @@
-"""Services: a name for the pods that serve, whoever owns them at the moment.
+"""Services: a name for the pods that serve, independent of their present owner.
 
 Those who route ask for the endpoints of a service: the address and the port of each available pod of its
 ``active`` owners. What manages them changes ``active`` with the owners themselves, in one transaction.
@@ -135,7 +135,9 @@ class Service(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
 
 
 def same(one: Version | None, other: Version | None) -> bool:
-    """Whether both say the same. ``hook_manifest`` follows from the rest, and an earlier farmd drops it."""
+    """Whether both versions are equal. ``hook_manifest`` follows from the rest, and earlier versions of
+    farmd drop it.
+    """
     if one is None or other is None:
         return one is other
     return msgspec.structs.replace(one, hook_manifest=other.hook_manifest) == other
@@ -147,7 +149,7 @@ def reference(family: str, owner: str) -> str:
 
 
 def naming(services: Listing[Service], *owners: str) -> list[Stored[Service]]:
-    """The services whose ``active`` names one of these owners; what does not decode names nobody."""
+    """The services whose ``active`` names one of these owners, without those that do not decode."""
     return [stored for stored in services.items if not set(owners).isdisjoint(stored.record.active)]
 
 

@@ -1,4 +1,4 @@
-"""Signatures of manifests: a person's word that an owner's pods may run a manifest (R32).
+"""Signatures of manifests: a person's permission for an owner's pods to run a manifest (R32).
 
 A signature covers the manifest's digest, the owner as ``<family>/<name>``, the cluster, and from when until
 when the manifest may start there for the first time. It lies at
@@ -50,8 +50,8 @@ Second = Annotated[int, msgspec.Meta(ge=0, le=2**40)]
 
 
 class Statement(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a person says: pods of ``owner`` may run the manifest with this ``digest``, and start it for the
-    first time between ``begins`` and ``ends`` (seconds since the epoch), in the cluster with the id
+    """The signed statement: pods of ``owner`` may run the manifest with this ``digest``, and start it for
+    the first time between ``begins`` and ``ends`` (seconds since the epoch), in the cluster with the id
     ``cluster``. Statements of version 1 name no cluster and hold in all of them.
     """
 

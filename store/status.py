@@ -42,7 +42,7 @@ class ItemStatus(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     @property
     def progress(self) -> str:
-        """How far an item is that ends by itself; others tell nothing."""
+        """The progress of an item that ends by itself; empty for others."""
         return ""
 
 

@@ -23,7 +23,7 @@ Endpoints = Mapping[str, Sequence[Mapping[str, Any]] | None]
 
 
 class Unknown(Exception):
-    """The template asks for a service whose endpoints are not known yet."""
+    """The template uses a service whose endpoints are not known yet."""
 
 
 class Unfit(Exception):

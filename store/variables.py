@@ -1,4 +1,5 @@
-"""farmd's own variables in the environments of pods: who sets which, and where a manifest may speak of them.
+"""farmd's own variables in the environments of pods: which process sets them, and where a manifest may name
+them.
 
 Their names begin with ``FARMD_``. An agent sets those of the node and of the start; an intent may set those
 of a job's members and nothing else, so that who may write intents cannot change how a program is run (R29).

@@ -52,7 +52,7 @@ SILENT_SECONDS = 0.9 * RENEW_SECONDS
 
 
 class Leadership:
-    """The leader as one process knows it; ``known`` is empty until it was told once."""
+    """The leader as one process knows it; ``known`` is empty until the first answer."""
 
     def __init__(self, client: ConsulClient, clock: Clock) -> None:
         self._client = client
@@ -71,9 +71,8 @@ class Leadership:
             await self._clock.sleep(RETRY_SECONDS if self._silent else LOOK_SECONDS)
 
     async def look(self) -> str:
-        """Who leads now, or led last if nobody tells.
-
-        Of another leader, and after a silence, all parked queries are dropped.
+        """The present leader, or the last known one. If the leader changes, and after a silence, all parked
+        queries are dropped.
         """
         asked = self._clock.mono()
         try:

@@ -75,5 +75,5 @@ class Work(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     dispatch: DispatchState | None = None
 
     def keeps(self, kind: str) -> bool:
-        """Whether it says how far an item is, of a kind whose items begin again without that."""
+        """Whether the record holds the progress of an item that would begin again without it."""
         return kind not in STATES or getattr(self, STATES[kind]) is not None

@@ -234,7 +234,7 @@ class ConsulClient:
         return answers.decode(answers.CREATED, Op.SESSION_CREATE, response).id
 
     async def renew_session(self, session: str) -> None:
-        """Start the session's TTL anew. A failed renewal may be repeated.
+        """Renew the session's TTL. A failed renewal may be repeated.
 
         Raises:
             SessionGone: the server does not know the session; no proof while it replays its log.
@@ -258,12 +258,12 @@ class ConsulClient:
 
     # -- the server ----------------------------------------------------------------------------
     async def leader(self, limit: float = SHORT_SECONDS) -> str:
-        """Address of the raft leader, told within ``limit`` seconds; empty when there is none."""
+        """The address of the raft leader, within ``limit`` seconds; empty if there is none."""
         response = await self._send(Op.STATUS, Request("GET", "/v1/status/leader"), limit)
         return answers.decode(answers.TEXT, Op.STATUS, response)
 
     async def servers(self) -> ServersHealth:
-        """How the leader finds the servers; without a leader ``NoLeader``.
+        """The health of the servers, as the leader sees it; without a leader ``NoLeader``.
 
         Raises:
             AccessDenied: the token lacks ``operator:read``.
@@ -277,7 +277,7 @@ class ConsulClient:
         return answers.decode(answers.KEYS, Op.CATALOG, await self._send(Op.CATALOG, request))
 
     async def agent(self) -> AgentSelf:
-        """What the agent that answers tells of itself: its version, node and limits."""
+        """The version, node and limits of the agent that answers."""
         return answers.converted(await self._library.agent.self(), AgentSelf, Op.AGENT)
 
     async def domain(self) -> str:

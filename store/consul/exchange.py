@@ -118,7 +118,7 @@ def problem(op: Op, response: Response, target: str = "") -> StoreError | None:
 
 
 def _denied(low: str, where: str, **fields: Any) -> AccessDenied:
-    """A denial; of a token that Consul does not know, it says so."""
+    """The error of a denial; it says so if Consul does not know the token."""
     if _UNKNOWN_TOKEN not in low:
         return AccessDenied(where, **fields)
     hint = (

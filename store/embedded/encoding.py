@@ -1,4 +1,4 @@
-"""JSON and durations as Consul's own decoder takes them, with the same errors."""
+"""JSON and durations as Consul's own decoder accepts them, with the same errors."""
 
 from __future__ import annotations
 

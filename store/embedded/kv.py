@@ -140,7 +140,7 @@ class KeyValues:
         return self._pairs.get(key)
 
     def under(self, prefix: str) -> list[Pair]:
-        """All pairs whose key starts with ``prefix``, by key."""
+        """All pairs whose keys start with ``prefix``, by key."""
         return self._pairs.values_under(prefix)
 
     def held_by(self, session: str) -> list[str]:

@@ -168,7 +168,7 @@ class State:
         return max(0.0, left)
 
     def renew(self, session: Session) -> None:
-        """Start the session's TTL anew."""
+        """Renew the session's TTL."""
         ttl = parse(session.ttl) / NANOSECONDS if session.ttl else 0.0
         self.sessions.renew(session.id, self.timer.mono(), ttl)
 
@@ -324,7 +324,7 @@ class Log:
             raise DataDirectoryBroken(f"{folder}: another server uses this data directory") from error
 
     def load(self, timer: Timer, limits: Limits | None = None) -> State:
-        """The stored state, with the TTL of every session started anew; further commands are appended.
+        """The stored state, with the TTL of each session renewed; further commands are appended.
 
         Raises:
             DataDirectoryBroken: a file in the folder cannot be read.

@@ -44,7 +44,7 @@ def drop(transport: asyncio.BaseTransport) -> None:
 
 
 class Stream:
-    """An answer that goes on; iterate over its body as it comes. While nobody reads, the peer has to wait."""
+    """An answer whose body is read as it comes. While the caller does not read, the peer has to wait."""
 
     def __init__(self, connection: Connection) -> None:
         self.status = 0
@@ -167,8 +167,8 @@ class Connection(asyncio.Protocol):
         return bool(poll.poll(0))
 
     def close(self) -> None:
-        """End it; under TLS the peer has a moment to say goodbye. A peer that answered before it read all of
-        the request may never read the rest.
+        """Close the connection; under TLS the peer has a moment to close its side. A peer that answered
+        before it read the whole request may never read the rest.
         """
         self.closed = True
         if self._transport is not None and self._transport.get_write_buffer_size():
