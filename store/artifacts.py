@@ -75,7 +75,7 @@ def registry_of(source: str) -> str:
 
 
 def is_local(source: str) -> bool:
-    """Whether the host of a source is the node itself, or a link-local address, by the source's text alone."""
+    """Whether the host of a source is the node itself or a link-local address, by its text alone."""
     if not source.startswith(("http://", "https://")):
         return False
     try:

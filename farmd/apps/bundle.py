@@ -147,7 +147,7 @@ _API_VERSION = re.compile(r"([a-z0-9]([a-z0-9.-]*[a-z0-9])?/)?[a-z0-9]+")
 
 
 class AppSpec(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
-    """The settings of an app, as its document or the command line says them; None: not said."""
+    """The settings of an app, from its document or the command line; None: not given."""
 
     name: str = ""
     namespace: str | None = None
@@ -161,7 +161,7 @@ class AppSpec(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     history: int | None = None
 
     def over(self, other: AppSpec) -> AppSpec:
-        """These settings, and what they do not say from other ones."""
+        """These settings, with defaults from other ones."""
         said = {
             name: value for name, value in msgspec.structs.asdict(self).items() if value not in (None, "")
         }
@@ -170,7 +170,7 @@ class AppSpec(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """What some files say: the app's settings, the entries in the order of the files, and where each stands.
+    """The content of some files: the app's settings, the entries in order, and the place of each.
 
     ``places`` are by the entries' references.
     """

@@ -169,7 +169,8 @@ async def prepared(call: Call, app: str, preview: Preview, places: Mapping[Ref, 
 async def superseding(
     call: Call, shot: Snapshot, preview: Preview, *, asked: bool, strict: bool
 ) -> dict[Ref, Mutation]:
-    """The changes that put versions of the app's files in place of those that rollouts or deployments bring.
+    """The changes that replace versions which rollouts or deployments are bringing by those of the app's
+    files.
 
     Where they are not ``asked`` for, the preview says how to ask. ``strict``: a version that cannot take that
     place is a refusal of the preview; else its object waits for the end of the change.

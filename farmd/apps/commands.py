@@ -287,7 +287,7 @@ async def _prepared(
 
 
 async def _tell_owners(call: Call, shot: Snapshot, preview: Preview) -> None:
-    """Say of each object of another app in which revision that app has it, and who applied that."""
+    """Name the revision and the author for each object that belongs to another app."""
     known = dict[str, str]()
     for ref, why in preview.refused.items():
         name = app_of(shot.live[ref].owner) if ref in shot.live else ""
@@ -411,7 +411,7 @@ def _stuck(now: AppState) -> str:
 
 
 async def _author(call: Call, name: str, revision: int) -> str:
-    """Who applied a revision, as far as that can be told."""
+    """The author of a revision, if known."""
     try:
         return (await AppStore(call.client, call.keys).tracker(name, revision)).by
     except (NotFound, RecordInvalid, AccessDenied):

@@ -119,7 +119,7 @@ class ApplicationRevision:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Live:
-    """An object as it stands.
+    """The live state of an object.
 
     ``owner``: ``apps/<name>``, empty, or what else has it, as text. ``differs`` are the fields that its file
     states otherwise; without a file none; ``values`` are these in Kubernetes with what they were and will be,
@@ -195,7 +195,7 @@ class Act:
 
 
 class Rehearsal(NamedTuple):
-    """What a server says of a change before it is recorded: why it refuses, or what people are told."""
+    """A server's answer to a change before it is recorded: its refusal, or its warnings."""
 
     refused: str = ""
     note: str = ""

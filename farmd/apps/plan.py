@@ -55,8 +55,8 @@ class Applied:
 
 
 def bring(shot: Snapshot, entries: Iterable[Entry]) -> Applied:
-    """What the entries of the present step need to stand as their files say. What is applied once and was
-    ready is not made again: it went by itself.
+    """What the entries of the present step need to match their files. An object that is applied once and was
+    ready is not created again: it ended by itself.
     """
     found = Applied(ended=list(shot.state.ended))
     for entry in entries:
@@ -77,7 +77,7 @@ def bring(shot: Snapshot, entries: Iterable[Entry]) -> Applied:
 
 
 def keep(shot: Snapshot, entries: Iterable[Entry]) -> Applied:
-    """What the entries of earlier steps need to be again as their files say."""
+    """What the entries of earlier steps need to match their files again."""
     found = Applied(repairs=_lately(shot))
     for entry in entries:
         ref, live = str(entry.ref), shot.live.get(str(entry.ref))
@@ -98,7 +98,7 @@ def keep(shot: Snapshot, entries: Iterable[Entry]) -> Applied:
 
 
 def _change(shot: Snapshot, entry: Entry, live: Live, found: Applied) -> None:
-    """An object of the app's own: as its file says, and ready."""
+    """Make an object of the app match its file, and wait until it is ready."""
     ref = str(entry.ref)
     once = entry.apply == "once" and live.seq == shot.state.seq  # it may go as soon as it ended
     if live.verdict == "failed" and (once or not live.busy):
@@ -122,7 +122,7 @@ def _difference(verb: Verb, entry: Entry, live: Live) -> Act:
 
 
 def _take(shot: Snapshot, entry: Entry, live: Live, found: Applied) -> None:
-    """Adopt an object of nobody that is equal; any other only if a person says so."""
+    """Adopt an equal object without an owner; any other only if a person asks for it."""
     ref, allowed = str(entry.ref), shot.app.adopts(entry.ref)
     if app := app_of(live.owner):
         text = f"belongs to app {app}"
@@ -171,14 +171,14 @@ def _lately(shot: Snapshot) -> dict[str, list[Time]]:
 
 
 def target(app: App, state: DispatchState) -> int:
-    """The revision whose objects shall stand; 0: none, because the app ends."""
+    """The revision whose objects should exist; 0: none, because the app ends."""
     if app.deleting:
         return 0
     return state.reached if falls_back(app, state) else app.revision
 
 
 def falls_back(app: App, state: DispatchState) -> bool:
-    """Whether the wanted revision failed, and the last one that was reached stands in for it."""
+    """Whether the wanted revision failed, so that the last reached one is kept in its place."""
     return bool(app.on_failure == "rollback" and app.revision == state.refused and state.reached)
 
 
@@ -188,7 +188,7 @@ def revisions(app: App, state: DispatchState) -> set[int]:
 
 
 def decide(shot: Snapshot) -> Plan:
-    """The next plan, from what stands and what people want, and when to look again at what it waits for."""
+    """The next plan, from the live objects and the wanted revision, and when to look again."""
     plan = _decided(shot)
     awaited = (shot.live.get(ref) for ref in {**plan.waiting, **plan.refused})
     times = [live.settles for live in awaited if live is not None and live.settles is not None]
@@ -200,7 +200,7 @@ def decide(shot: Snapshot) -> Plan:
 
 
 def _broken(shot: Snapshot, waiting: Mapping[Ref, str]) -> Blocked | None:
-    """What waits for a person who mends it."""
+    """What only a person can repair."""
     found = [
         f"{ref}: {why}" for ref, why in sorted(waiting.items()) if ref in shot.live and shot.live[ref].broken
     ]
@@ -415,12 +415,12 @@ class Preview:
 
     @property
     def empty(self) -> bool:
-        """Whether every object is as its file says, and none goes."""
+        """Whether every object matches its file, and none is to be removed."""
         return not (self.acts or self.refused or self.blocked)
 
 
 def play(shot: Snapshot) -> Preview:
-    """All that follows from a snapshot whose app was just changed."""
+    """All plans that follow from a snapshot after a change of the app: the preview."""
     found = Preview(steps=len(steps(shot.wanted)))
     live = {ref: dataclasses.replace(each, verdict="ready", why="") for ref, each in shot.live.items()}
     state, most = shot.state, 4 * (len(shot.wanted) + len(shot.former) + 4)

@@ -55,7 +55,7 @@ class Outside(Protocol):
         """
 
     async def rehearse(self, act: Act) -> Rehearsal:
-        """What the server says of a creation or an adoption; nothing is written."""
+        """The server's answer to a creation or an adoption; nothing is written."""
 
 
 # The objects of an app, by its name, that lie outside of Consul. The last two are what wakes its worker, and

@@ -85,7 +85,7 @@ class Index:
         self._registration = None
 
     def cached(self, noun: str) -> bool:
-        """Whether the farm has a copy of the records of a noun that tells all of them."""
+        """Whether the farm has a complete copy of a noun's records."""
         return noun in self._trees
 
     def find(self, noun: str, name: str) -> Stored[Any] | None:

@@ -89,7 +89,7 @@ def _owns_pods(part: Bundled) -> bool:
 
 
 def _judged_by_pods(part: Bundled) -> TypeGuard[BundledNoun[Any, Any]]:
-    """Whether the state of its pods tells the verdict on a record."""
+    """Whether the verdict on a record follows from its pods."""
     return isinstance(part, BundledNoun) and part.of.judge is None and part.of.pods is not None
 
 

@@ -1,4 +1,4 @@
-"""What people are told of an app: its status, its alerts, and the words of its audit records."""
+"""What people see of an app: its status, its alerts, and the words of its audit records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The record of an app as people change it: a new revision with its tracker, or a single word.
+"""Changes of an app's record by people: a new revision with its tracker, or a single command.
 
 A tracker is written in the transaction that wants it (D1). What must never break: the record is compared with
 the one that was read, so of two people who change an app at once the second one is told.

@@ -1,4 +1,4 @@
-"""What stands of an app, read once from the store, for previews and for people. It decides nothing."""
+"""The present state of an app, read once from the store, for previews and for people. It decides nothing."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ async def owned(call: Call, now: AppState) -> AppState:
 
 async def _lost(call: Call, apps: Mapping[str, App]) -> Mapping[str, str]:
     """The apps whose wanted revision somebody removed, each with the way out; farms that know it go on until
-    they read it again. Who may not read revisions is told of none.
+    they read it again. Without read access to revisions the result is empty.
     """
     keys, found = call.keys, dict[str, str]()
     wanted = {name: app.revision for name, app in apps.items() if not app.deleting}

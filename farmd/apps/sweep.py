@@ -152,7 +152,7 @@ def _goes(shot: Snapshot, ref: Ref, *, back: bool) -> bool:
 
 
 def _mass(shot: Snapshot, going: list[Entry], back: bool) -> str:
-    """Why so many objects do not go without a person's word; empty: they may."""
+    """Why this many objects are not removed without a person's confirmation; empty: they may be."""
     if shot.app.mass or shot.app.deleting or back:
         return ""
     own = owner_of(shot.name)

@@ -82,7 +82,7 @@ class AppWorker(NamedWorker[Snapshot, Plan]):
             place.unfollow()
 
     async def reread(self) -> None:
-        """After a write of which nobody knows whether it was made: read its outcome (R12)."""
+        """After a write with an unknown outcome: read whether it happened (R12)."""
         await super().reread()
         await self.context.caches.work.barrier()
         for tree in self._index.trees:
@@ -104,7 +104,7 @@ class AppWorker(NamedWorker[Snapshot, Plan]):
         return await self._alarms.tell(snapshot.name, plan.blocked)
 
     async def block(self, reason: str) -> float | None:
-        """Report why nothing can be planned or carried out, and tell people of it after a while."""
+        """Report why nothing can be planned or carried out, and alert after a while."""
         due = await self._alarms.tell(self.claim.item, Blocked(report.OBSTRUCTED, reason))
         again = await super().block(reason)
         return min((each for each in (due, again) if each is not None), default=None)
@@ -162,7 +162,7 @@ class AppWorker(NamedWorker[Snapshot, Plan]):
         return Outcome("blocked", LOOK_AGAIN_SECONDS, text)
 
     async def _refused(self, what: object, text: str) -> Outcome:
-        """Tell people what the API server refuses, and try again later."""
+        """Report what the API server refuses, and try again later."""
         due = await self.block(text)
         rest = await self.count_refusal(what, text, noun="app", name=self.claim.item)
         return Outcome(rest.result, earliest(rest.after, due), text)

@@ -125,7 +125,7 @@ class KubernetesKind(Kind):
         return self.session.remaining()
 
     async def _sweep(self) -> None:
-        """Look at each item every ``resync`` seconds, whatever events told."""
+        """Look at each item every ``resync`` seconds, independent of events."""
         while True:
             await self.context.clock.sleep(self.resync * self.context.rng.uniform(0.9, 1.1))
             for wake in self.wakes.values():

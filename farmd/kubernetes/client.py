@@ -258,6 +258,6 @@ def _named(uid: str, version: str) -> dict[str, str]:
 
 
 def _object_is_missing(error: NotFound) -> None:
-    """Raise an answer that says nothing of an object, because the resource itself is not there."""
+    """Raise if a 404 is about the resource itself, so that it proves nothing about the object."""
     if not error.reason:
         raise error

@@ -66,7 +66,7 @@ async def accept(call: Call, transport: KubernetesTransport, name: str) -> Mutat
 
 
 class ClusterFarm(NamedTuple):
-    """A farm that works in the cluster, its name for it, and what it says of it."""
+    """A farm that works in the cluster, its name for the cluster, and its report."""
 
     farm: Member
     cluster: str
@@ -85,7 +85,7 @@ async def workers(call: Call, transport: KubernetesTransport) -> Sequence[Cluste
 
 
 def knative_namespace(found: Sequence[ClusterFarm]) -> str:
-    """Where these farms read Knative's settings, as most of them say (the doctor tells if they differ)."""
+    """The namespace in which most of these farms read Knative's settings. The doctor reports if they differ."""
     said = [each.report.knative_namespace for each in found if each.report.knative_namespace]
     return max(sorted(set(said)), key=said.count, default=KNATIVE_NAMESPACE)
 
@@ -111,8 +111,8 @@ _AS: dict[int, tuple[type[StoreError], str]] = {
 
 @contextmanager
 def refusals(where: str = "") -> Iterator[None]:
-    """Raise what the API server refuses in the block as an error of the command line; ``where`` is what it
-    speaks of, such as a file.
+    """Turn refusals of the API server in the block into errors of the command line; ``where`` names the
+    subject, such as a file.
     """
     try:
         yield

@@ -1,4 +1,6 @@
-"""A farm's contact with one cluster: its settings, its identity, what it lacks, whether it answers."""
+"""A farm's contact with one cluster: its settings, its identity, missing resources and rights, and whether
+it answers.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,8 @@ KIND = "x-kubernetes-group-version-kind"
 
 
 async def lacking(transport: KubernetesTransport, definition: Mapping[str, Any]) -> list[str]:
-    """The fields of a definition that the server's one lacks; none while it serves no such resource.
+    """The fields of a definition that the server's version does not have; none while the server has no such
+    resource.
 
     Raises:
         KubernetesError: the server does not tell.
@@ -98,7 +101,7 @@ class _Namespace(msgspec.Struct, frozen=True):
 
 
 async def uid_of(transport: KubernetesTransport, seconds: float, priority: Priority = Priority.READ) -> str:
-    """The uid of the cluster; empty where the server answers and does not tell it.
+    """The uid of the cluster; empty if the server answers without it.
 
     Raises:
         KubernetesError: no answer within so many seconds, or none of an API server.
@@ -218,7 +221,7 @@ class Troubles:
         self._said: dict[str, str] = {}
 
     async def tell(self, found: Mapping[str, str], report: ClusterReport) -> None:
-        """Say which troubles there are now, in words by code, beside what the report says already.
+        """Report the present troubles, in words by code, besides those that are in the report already.
 
         Raises:
             StoreError: the incidents could not be read or written; try again.

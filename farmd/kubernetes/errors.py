@@ -23,7 +23,7 @@ T = TypeVar("T")
 class KubernetesError(FarmdError):
     """Root of the errors of an API server; ``status`` is 0 without an answer, ``causes`` are by field.
 
-    ``text`` is what the server says without the request.
+    ``text`` is the server's message without the request.
     """
 
     code: ClassVar[str] = "kubernetes_error"
@@ -176,7 +176,7 @@ class Status(msgspec.Struct, rename="camel", frozen=True):
 
     @property
     def causes(self) -> tuple[_Cause, ...]:
-        """What it says of single fields."""
+        """The errors of single fields."""
         return (self.details and self.details.causes) or ()
 
 
@@ -206,8 +206,8 @@ DENIED = "Denied"
 
 
 def speaks_of_objects(error: Exception) -> bool:
-    """Whether it says something of the object that was asked for, and not of who asks, or of nothing: without
-    an answer, after 401 and after 429 the next request would be refused alike.
+    """Whether the error is about the requested object, and not about the caller or the server: without an
+    answer, after 401 and after 429 the next request would fail the same way.
     """
     return getattr(error, "status", 403) not in (0, 401, 429)
 
@@ -239,10 +239,10 @@ def error_of(status: int, body: bytes, what: str, *, write: bool) -> KubernetesE
 
 
 def decoded(body: bytes | msgspec.Raw, kind: type[T], what: str) -> T:
-    """What a successful answer says, or a part of it.
+    """Decode a successful answer, or a part of it.
 
     Raises:
-        UnexpectedAnswer: it is none of an API server.
+        UnexpectedAnswer: it is not an answer of an API server.
     """
     try:
         return msgspec.json.decode(body, type=kind)

@@ -1,7 +1,7 @@
-"""Tells people of an object's troubles by events on it, which ``kubectl describe`` shows.
+"""Reports an object's troubles by events on it, which ``kubectl describe`` shows.
 
-Warnings alone, one reason of a job, or one message, once in ten minutes, after everything else that is to be
-sent. Events may be lost: no decision reads them.
+Only warnings, each reason of a job, or each message, at most once in ten minutes, and only after all other
+requests. Events may be lost: no decision reads them.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ class Events:
         *,
         anew: bool = False,
     ) -> None:
-        """Record one event on a job, unless it is no trouble, or told already, or there are too many.
+        """Record one event on a job, unless it is no trouble, was recorded already, or there are too many.
 
-        ``anew``: another message of the reason is told, too.
+        ``anew``: also record another message of the same reason.
         """
         meta, now = of.metadata, self._clock.mono()
         told = meta.uid, f"{reason} {message}" if anew else reason

@@ -134,7 +134,7 @@ class Informer(Generic[ObjectT]):
                 await self._pause(error)
 
     async def _doubt(self, error: KubernetesError) -> None:
-        """The resource cannot be read now, which says nothing about its objects."""
+        """Note that the resource cannot be read now. That proves nothing about its objects."""
         self._stale = True
         if self.doubt != error.message:
             log.warning("informer.doubt", resource=str(self.source.resource), error=error.message)

@@ -53,7 +53,7 @@ class Exec(msgspec.Struct, rename="camel", frozen=True):
 
 
 class User(msgspec.Struct, rename="kebab", frozen=True):
-    """Who asks."""
+    """The credentials of a user."""
 
     client_certificate: str = ""
     client_certificate_data: str = ""

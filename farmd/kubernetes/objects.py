@@ -135,7 +135,9 @@ class Owned(Protocol):
 
 
 class Tombstone(msgspec.Struct, frozen=True):
-    """An object whose deletion nobody saw: a later list lacked it. ``object`` is its last known state."""
+    """An object whose deletion was not seen: a later list did not have it. ``object`` is its last known
+    state.
+    """
 
     key: str
     object: Any
@@ -207,7 +209,7 @@ class Page(msgspec.Struct, frozen=True):
 
 
 class Meta(msgspec.Struct, rename="camel", frozen=True):
-    """What tells an object from others, even one that does not decode."""
+    """The identity of an object, even of one that does not decode."""
 
     name: str = ""
     namespace: str = ""

@@ -50,7 +50,7 @@ Object_contra = TypeVar("Object_contra", bound=Object, contravariant=True)
 
 
 class Listener(Protocol[Object_contra]):
-    """Who is told of each change; the calls must be short and must not raise."""
+    """A listener that gets each change; its calls must be short and must not raise."""
 
     def added(self, new: Object_contra) -> None:
         """An object that was not known."""
@@ -86,7 +86,7 @@ class ObjectStore(Generic[ObjectT]):
         self._listeners: list[Listener[ObjectT]] = []
 
     def listen(self, listener: Listener[ObjectT]) -> None:
-        """Tell it of each change from now on."""
+        """Call a listener with each change from now on."""
         self._listeners.append(listener)
 
     def get(self, namespace: str, name: str) -> ObjectT | None:
@@ -117,7 +117,7 @@ class ObjectStore(Generic[ObjectT]):
         return max(self.version, self._own)
 
     def own(self, written: ObjectT) -> None:
-        """Enter an object out of the response to an own write, unless the watch told of it already."""
+        """Add an object from the response to an own write, unless the watch has shown it already."""
         if version_of(written) > self.version:
             self._own = max(self._own, version_of(written))
             self._enter(written)

@@ -317,7 +317,7 @@ async def _lines(chunks: AsyncIterator[bytes], where: str) -> AsyncIterator[byte
 
 
 async def _start_of(chunks: AsyncIterator[bytes]) -> bytes:
-    """What a refusal says; one that does not end has said enough after ``MOST_REFUSAL_BYTES``."""
+    """The text of a refusal, at most ``MOST_REFUSAL_BYTES`` of it."""
     told = bytearray()
     async for chunk in chunks:
         told += chunk

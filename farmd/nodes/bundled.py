@@ -38,7 +38,7 @@ class NodeSpec(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
 
 
 class BundledNode:
-    """What apps say of nodes; see ``farmd.commands.bundled.Bundled``."""
+    """What apps set on nodes; see ``farmd.commands.bundled.Bundled``."""
 
     spec = NodeSpec
     noun = "node"

@@ -1,4 +1,4 @@
-"""What people do with named volumes: list them, note one that a node has, take the note away.
+"""The commands on named volumes: list them, record that a node has one, forget it.
 
 A note says that a volume's data lie on a node, so that its services go there and it is never made anew,
 empty, on another node. Nothing here touches data: only the node's engine makes and removes volumes.

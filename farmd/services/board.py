@@ -51,7 +51,7 @@ class Doubt(FarmdError):
 
 
 class Running:
-    """Which instances run for which owner, as agents say; empty until it is filled.
+    """The running instances of each owner, from the agents' reports; empty until it is filled.
 
     Of a reality that does not decode, what it said before stays (R22).
     """
@@ -241,7 +241,7 @@ class TooManyWaiting(FarmdError):
 
 
 class NotKnown(FarmdError):
-    """This farm cannot tell the endpoints now; the message says why."""
+    """This farm does not know the endpoints now; the message says why."""
 
     code = "not_known"
 
@@ -332,7 +332,7 @@ class Board:
                 asked.wake.set()
 
     def _forget(self, name: str) -> None:
-        """Nobody asks for a service any more."""
+        """Stop following a service that no client asks for any more."""
         del self._asked[name]
         if not self._asked:
             self._running.clear()

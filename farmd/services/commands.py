@@ -1,4 +1,4 @@
-"""What people do with services: create, delete, look at them and at their endpoints.
+"""The commands on services: create, change, delete, show them and their endpoints.
 
 What must never break: a service names only owners that have its port, as far as its creation can tell, and
 an edit respects its mutation lock (R13).
@@ -329,7 +329,7 @@ async def owners_of(call: Call, service: Service) -> dict[str, Owner]:
 
 
 async def find_owner(call: Call, ref: str) -> tuple[str, Stored[Any]]:
-    """An owner of pods by what people call it, ``rc/web`` or ``web``: its reference, and its record.
+    """An owner of pods by its name for people, ``rc/web`` or ``web``: its reference, and its record.
 
     Raises:
         InputInvalid: no such thing owns pods. NotFound: it does not exist.
@@ -411,7 +411,7 @@ LIMITS = aiohttp.ClientTimeout(total=WAIT_SECONDS + 15, sock_connect=3)
 
 
 class _Answer(msgspec.Struct):
-    """What ``GET /v1/services/NAME/endpoints`` says."""
+    """The answer of ``GET /v1/services/NAME/endpoints``."""
 
     index: int
     items: tuple[Endpoint, ...]

@@ -1,4 +1,4 @@
-"""Who may see the page and who may act: by a bearer token, or by a session that a token opened.
+"""Access to the page and to its actions: by a bearer token, or by a session that a token opened.
 
 What must never break: nothing is changed for a request that another site's page may have sent, and in doubt
 nobody may.

@@ -1,4 +1,4 @@
-"""Who may act on the page or by its API, and what they sent; signing in and out."""
+"""The person who acts on the page or by its API, and the fields of the request; signing in and out."""
 
 from __future__ import annotations
 

@@ -317,7 +317,7 @@ def most() -> int:
 
 
 def _peer(transport: asyncio.BaseTransport | None) -> str:
-    """Whose connection it is: an IPv4 address, or a network of IPv6 that one machine usually has."""
+    """The peer of a connection: an IPv4 address, or the IPv6 network that one machine usually has."""
     name = transport.get_extra_info("peername") if transport is not None else None
     if not name:
         return ""

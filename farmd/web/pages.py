@@ -84,7 +84,7 @@ async def _differs(call: Call, rollout: Rollout) -> list[str]:
 
 
 def words(rollout: Rollout, status: Any) -> list[str]:
-    """What a person may say now."""
+    """The commands that a person may give now."""
     found = [] if rollout.paused or rollout.wish else ["pause"]
     found += ["resume"] if rollout.paused or status.phase == "halted" else []
     found += ["approve"] if status.asks else []

@@ -135,7 +135,7 @@ async def body_in_time(request: web.Request, handler: Handler) -> web.StreamResp
 
 
 async def _headers(_: web.Request, answer: web.StreamResponse) -> None:
-    """What each answer has that says nothing else: no browser takes it for more than the data that it is."""
+    """The default headers of each answer, so that browsers treat it as data only."""
     answer.headers.setdefault("X-Content-Type-Options", "nosniff")
     answer.headers.setdefault("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
     answer.headers.setdefault("Cache-Control", "no-store")

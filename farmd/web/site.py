@@ -1,4 +1,4 @@
-"""What all requests for the page share: its lists, and who listens to changes."""
+"""What all requests for the page share: its lists, and the listeners for changes."""
 
 from __future__ import annotations
 

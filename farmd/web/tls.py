@@ -91,7 +91,7 @@ def complete(section: WebSection) -> None:
 
 
 def host(section: WebSection, bound: str) -> str:
-    """The name that this process tells others: the host's if it listens on all addresses."""
+    """The name under which others reach this process: the host's if it listens on all addresses."""
     everywhere = bound in ("0.0.0.0", "::")
     return section.advertise or (socket.gethostname() if everywhere else bound)
 

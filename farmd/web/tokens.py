@@ -27,7 +27,7 @@ _FORBIDDEN = stat.S_IWGRP | stat.S_IRWXO
 
 
 class Person(NamedTuple):
-    """Who asks, and what that one may do: a viewer reads, an operator also acts on rollouts."""
+    """A person or program and its role: a viewer reads, an operator also acts."""
 
     name: str
     role: Role

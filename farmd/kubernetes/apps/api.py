@@ -85,12 +85,12 @@ _TAKEN_OVER = {("kubectl-client-side-apply", "Update"), ("kubectl", "Apply")}
 
 
 def taken_over(conflict: str) -> bool:
-    """Whether what the server says of a taken field names a manager whose fields an adoption takes along."""
+    """Whether the server's conflict names a manager whose fields an adoption takes over."""
     return any(f'"{manager}"' in conflict for manager, _ in _TAKEN_OVER)
 
 
 def user_of(app: str) -> str:
-    """Who an app is for the API server."""
+    """The user as which an app's requests are made."""
     return f"farmd:app:{app}"
 
 
@@ -172,7 +172,9 @@ class Api:
         return made
 
     async def take_over(self, ref: TypedReference, found: Object) -> Object:
-        """Make what people applied before the app's own; else what their files drop would stay for ever."""
+        """Take over the fields that people applied before; otherwise fields that their files drop would stay
+        forever.
+        """
         fields = found["metadata"].get("managedFields") or []
         if not any((each["manager"], each["operation"]) in _TAKEN_OVER for each in fields):
             return found
@@ -224,7 +226,7 @@ def _version(found: Object) -> tuple[str, str]:
 
 
 def unstated(found: Object, document: Mapping[str, Any]) -> list[str]:
-    """The paths of what people applied before, and nobody else has, that a document does not state."""
+    """The paths that people applied before, that no other manager has, and that the document does not state."""
     managers = found["metadata"].get("managedFields") or []
     people = [each for each in managers if (each["manager"], each["operation"]) in _TAKEN_OVER]
     others = _joined(

@@ -1,4 +1,4 @@
-"""The facts of an app's objects in Kubernetes: as they stand, judged, and compared with their documents."""
+"""The facts of an app's objects in Kubernetes: read, judged, and compared with their documents."""
 
 from __future__ import annotations
 
@@ -196,8 +196,8 @@ def _pod(found: Found, status: Found) -> Readiness:  # noqa: ARG001
 
 
 def _claim(found: Found, status: Found) -> Readiness:  # noqa: ARG001
-    """A claim that is not bound holds nothing up: its class may bind it when the first pod asks for it, which
-    a later wave may have. A pod whose claim is not bound does not start, and that is told of the pod.
+    """An unbound claim blocks nothing: its class may bind it for the first pod that uses it, which can be in
+    a later wave. A pod whose claim stays unbound does not start, and is reported itself.
     """
     return Readiness("failed", "its volume is lost") if status.get("phase") == "Lost" else READY
 
@@ -262,9 +262,9 @@ class _Known:
 
 
 class AppFacts:
-    """The objects of one app as they are known. ``cluster``: the id of farmd's cluster, which marks bear.
+    """The known objects of one app. ``cluster``: the id of farmd's cluster, which is in the marks.
 
-    ``watching`` tells of changes; without it every look reads every object.
+    ``watching`` reports changes; without it every look reads every object.
     """
 
     def __init__(
@@ -358,16 +358,14 @@ class AppFacts:
         return Live(ref=ref, owner=owner, busy=why, settles=LOOK_AGAIN_SECONDS)
 
     def _shown(self, ref: TypedReference, version: str) -> bool:
-        """Whether a watch shows this version of an object, and so will tell of the next one."""
+        """Whether a watch has shown this version of an object, so that it will also show the next one."""
         resource = self._resources.get((ref.api_version, ref.kind))
         if self._watching is None or resource is None:
             return False
         return self._watching.version(resource, ref) == version
 
     async def _unchanged(self, entry: Entry) -> Live | None:
-        """What was found or written of an object, if a watch shows that it is the same; None: it must be
-        read.
-        """
+        """The last known state of an object, if a watch shows that it is unchanged; None: it must be read."""
         if self._watching is None or (resource := await self._watched(entry.ref)) is None:
             return None
         ref = str(entry.ref)
@@ -456,7 +454,7 @@ class AppFacts:
         return (tuple(paths) if marks.changed(found, after) else ()), False, ""
 
     async def _mends(self, entry: Entry) -> bool:
-        """Whether the server takes a new object as the file says, by a dry run under a name that is free."""
+        """Whether the server accepts a new object from the file: a dry run under an unused name."""
         assert entry.document is not None
         name = f"farmd-{hashlib.sha256(entry.ref.name.encode()).hexdigest()[:16]}"
         body = {**entry.document, "metadata": {**entry.document["metadata"], "name": name}}
@@ -479,14 +477,14 @@ class AppFacts:
         return None if known is None else known.found
 
     def _forget(self, ref: TypedReference) -> Object | None:
-        """Read an object anew at the next look, because it is written now; as it was read last."""
+        """Read an object again at the next look, because it is being written. Returns its last known state."""
         found = self._found(ref)
         self._known.pop(str(ref), None)
         self._answers.pop(str(ref), None)
         return found
 
     async def _wrote(self, ref: TypedReference, made: Object) -> None:
-        """The server's answer to an own write: it counts until a watch tells of a later version."""
+        """Note the server's answer to an own write. It counts until a watch shows a later version."""
         self._answers[str(ref)] = made
         if self._watching is not None and (resource := await self._watched(ref)) is not None:
             self._watching.own(resource, made)

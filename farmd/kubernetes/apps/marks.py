@@ -32,7 +32,7 @@ def differing(document: Mapping[str, Any], found: Mapping[str, Any]) -> list[str
 
 
 def values(document: Mapping[str, Any], found: Mapping[str, Any]) -> list[str]:
-    """The same paths with what stands and what the document states, for people; never a Secret's content."""
+    """The same paths with the live and the stated values, for people; never the content of a Secret."""
     secret = (document.get("apiVersion"), document.get("kind")) == ("v1", "Secret")
     return [
         f"{path}: hidden, because it is a Secret's"
@@ -141,7 +141,7 @@ _DIGITS = 18
 
 
 class OwnerMark(NamedTuple):
-    """Whose an object is: the cluster's id, the app, and the number of the target that applied it last."""
+    """The owner of an object: the cluster's id, the app, and the number of the target that applied it last."""
 
     cluster: str
     app: str
@@ -175,7 +175,7 @@ def mark_in(annotations: Mapping[str, str]) -> OwnerMark | None:
 
 
 def owner(found: Mapping[str, Any], cluster: str) -> str:
-    """Whose an object is: ``apps/<name>``, empty for nobody's, or who else has it, in words."""
+    """The owner of an object: ``apps/<name>``; empty: nobody; otherwise its other owner, in words."""
     mark = mark_of(found)
     if mark is not None and mark.cluster == cluster:
         return f"{KIND}/{mark.app}"

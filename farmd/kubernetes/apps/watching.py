@@ -73,7 +73,7 @@ class Watching:
             self._tasks.append(asyncio.create_task(made.run()))
 
     def version(self, resource: Resource, ref: TypedReference) -> str:
-        """The newest version of an object that a watch told; empty: none did, or it is in doubt."""
+        """The newest version of an object from a watch; empty: none, or in doubt."""
         for informer in self._of(resource):
             found = informer.store.get(ref.namespace, ref.name)
             if found is not None and informer.synced and not informer.doubt:
@@ -88,7 +88,7 @@ class Watching:
         return not bears and any(each.synced and not each.doubt for each in watches)
 
     def own(self, resource: Resource, written: Mapping[str, Any]) -> None:
-        """Know an object by the answer to an own write, unless the watch told of that version or a later
+        """Note an object from the answer to an own write, unless the watch has shown that version or a later
         one.
         """
         found = msgspec.convert(written, Marked)

@@ -98,7 +98,7 @@ class Applicator(AppFacts):
     """Rehearses and carries out the acts of one app."""
 
     async def rehearse(self, act: Act) -> Rehearsal:
-        """What the server says of a creation or an adoption, by a dry run."""
+        """The server's answer to a creation or an adoption in a dry run."""
         found = self._found(act.ref)
         try:
             await self._bring(act, found, self._mark(0), dry=True)
@@ -171,7 +171,7 @@ class Applicator(AppFacts):
         return OwnerMark(self._cluster, self._app, seq)
 
     async def _bring(self, act: Act, found: Object | None, mark: OwnerMark, *, dry: bool = False) -> None:
-        """Make an object, or bring one that is there to what its document says."""
+        """Create an object, or change an existing one to match its document."""
         entry = act.entry
         assert entry is not None
         assert entry.document is not None
@@ -216,7 +216,7 @@ class Applicator(AppFacts):
                 await self._clock.sleep(PAUSE_SECONDS)
 
     async def _stands(self, ref: TypedReference) -> bool:
-        """Whether an object is there and ready, as far as the server tells that now."""
+        """Whether an object exists and is ready, as far as the server shows it now."""
         try:
             found = await self._api.get(ref)
         except KubernetesError:
@@ -241,7 +241,7 @@ def _unstated(act: Act, found: Object | None) -> str:
 
 
 def _taken(error: FieldsTaken) -> str:
-    """Why an object is not adopted whose fields others manage."""
+    """Why an object with fields of other managers is not adopted."""
     return f"{error.text}; --force-conflicts takes them over"
 
 

@@ -44,8 +44,8 @@ def digest(of: Resource, name: str) -> str:
 
 
 def altered(engine: JobController, of: Resource, pods: Sequence[KubePod]) -> tuple[str, ...]:
-    """The types with members that run and were made of another template; members of earlier versions of
-    farmd do not say of which.
+    """The types with running members that were made from another template. Members from earlier versions of
+    farmd do not record theirs.
     """
     return tuple(
         kind.name

@@ -1,4 +1,4 @@
-"""What people say to jobs in Kubernetes: files that are checked, changes, and the wait for them."""
+"""The commands on jobs in Kubernetes: files are checked, changed and awaited."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ class ControllerExpectations:
         self._open[key] = Expectation(add, delete, self._clock.mono())
 
     def raise_by(self, key: str, add: int, delete: int) -> None:
-        """Expect more; the time begins anew, because this is a later write.
+        """Expect more. The time starts again, because this is a later write.
 
         What counted as met, or was seen and not expected, is forgotten: else an event that was lost once
         would delay the job after each later write, and a foreign deletion would hide one of our own.

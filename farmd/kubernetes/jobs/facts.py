@@ -30,7 +30,7 @@ from store.jobs import Run
 def members_of(
     engine: JobController, of: Resource, pods: Sequence[KubePod]
 ) -> tuple[tuple[Member, ...], tuple[Member, ...]]:
-    """The members of a job, and its pods whose slot nobody can tell."""
+    """The members of a job, and its pods with an unknown slot."""
     members: list[Member] = []
     for kind in of.job.types:
         own = engine.filter_pods_for_replica_type(pods, kind.name)

@@ -1,4 +1,4 @@
-"""What the rollout of one Knative Service is decided from, and what the decision says.
+"""The facts and the plan of the rollout of one Knative Service.
 
 ``Snapshot`` is everything at one moment, from watches. A ``Plan`` is one change of the record, or writes to
 other objects in their order; never both, so that a farm that takes over finds one of them done or not.
@@ -100,7 +100,7 @@ class Snapshot:
 
 
 class Heard(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What people and others said last, by which a repetition is told from news.
+    """The last commands of people and other tools, so that a repetition differs from something new.
 
     ``revert``, ``promote`` and ``retry`` are the last values of these annotations. ``word`` is traffic that
     another manager wrote, ``revision`` the latest one then, and ``times`` when it was written.

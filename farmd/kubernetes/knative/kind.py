@@ -212,7 +212,9 @@ class ProgressiveWorker(Worker[Facts, Plan]):
         return earliest(due, CALM_SECONDS if contended else None)
 
     async def report(self, snapshot: Facts, plan: Plan) -> float | None:
-        """Let StagePodAutoscalers say what their revisions' autoscalers do, while a rollout is under way."""
+        """Copy the status of the revisions' autoscalers to the StagePodAutoscalers while a rollout is in
+        progress.
+        """
         mirrored = await self._mirror(snapshot.knative, self._writing(snapshot.where))
         return earliest(mirrored, await super().report(snapshot, plan))
 
@@ -265,7 +267,7 @@ class ProgressiveWorker(Worker[Facts, Plan]):
         return self.audit("progressive.write", plan.waiting, after=told, name=name)
 
     def _time(self, knative: Snapshot, turn: Turn) -> None:
-        """Observe how long the stage took that a turn ends, and tell of a way back that a fault began."""
+        """Observe the duration of the stage that a turn ends, and report a way back after a fault."""
         if turn.action not in ("stage-done", "back", "halt"):
             return
         if turn.action == "back" and turn.reason != BY_PERSON:
@@ -295,7 +297,7 @@ class ProgressiveWorker(Worker[Facts, Plan]):
             await watches.services.objects.get(*place)
 
     async def _refused(self, error: KubernetesError | CredentialInvalid) -> Outcome:
-        """Tell people in the server's words, and try again later."""
+        """Report the refusal in the server's words, and try again later."""
         told = speaks_of_objects(error)
         where = self._where
         if told and where is not None:
@@ -308,7 +310,7 @@ class ProgressiveWorker(Worker[Facts, Plan]):
         return Outcome("blocked" if told else "backoff", delay, error.message)
 
     async def _tell(self, service: KnativeService | None, text: str) -> float | None:
-        """Say in the store and by an event why a service is not rolled; returns when to look again."""
+        """Report by the status and by an event why a service is not rolled out. Returns when to look again."""
         if service is not None:
             self._shared.events.event(service, "Warning", "RolloutRefused", text, anew=True)
         return await self.block(text)

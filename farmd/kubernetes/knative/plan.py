@@ -100,7 +100,7 @@ def _pushed(knative: Snapshot) -> Plan:
 
 
 def _waits(knative: Snapshot, rollout: RolloutOrchestrator) -> Plan:
-    """What it waits for. Past the deadline without a fault there is no room, and people are told."""
+    """What the stage waits for. Past the deadline without a fault there is no room, and people get a report."""
     times = [
         deadline(knative),
         scales.seconds(knative.record.spec.target_finish_time),
@@ -164,8 +164,8 @@ def _draining(knative: Snapshot) -> bool:
 
 # -- what holds it ------------------------------------------------------------------------------
 def _paused(knative: Snapshot) -> Plan:
-    """Nothing moves, and the record says so; what stands is repaired. The time until it goes on is no time
-    without progress.
+    """Nothing moves, and the record says so; only drift is repaired. The time of a pause does not count as
+    time without progress.
     """
     stage = condition(knative.record.status.conditions, STAGE_READY)
     if stage.status == UNKNOWN and stage.reason != HELD and knative.record.observed:
@@ -198,7 +198,7 @@ def _frozen(knative: Snapshot) -> Plan:
 
 
 def _halted(knative: Snapshot) -> Plan:
-    """A fault stopped it, and a person says when it goes on; what stands is repaired."""
+    """A fault stopped the rollout until a person resumes it; only drift is repaired."""
     status, says = knative.record.status, knative.record.metadata.annotations
     if says.get(RESUMED, "") != status.annotations.get(report.HALTED, ""):
         return Plan(turn=Turn("resume", "a person resumed it", status=report.under_way(knative)))

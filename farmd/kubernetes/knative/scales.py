@@ -1,6 +1,6 @@
 """What a decision asks of the facts: scales, pods that end, a newcomer that fails: pure.
 
-A scale that is missing or below 0 is not known, and whoever asks waits.
+A scale that is missing or below 0 is unknown, and the decision waits.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def scales(knative: Snapshot, revisions: Iterable[TargetRevision]) -> Scales | N
 
 
 def failing(knative: Snapshot, name: str) -> str:
-    """Why a revision does not get its pods; empty: nothing says that it is at fault.
+    """Why a revision does not get its pods, if it is at fault; empty: nothing shows that.
 
     Want of room is no fault of its own; where pods must fit in the room of others, it is a reason to give
     that room back.

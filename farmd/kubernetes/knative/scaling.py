@@ -91,7 +91,7 @@ class ShiftTrafficStep(RolloutStep):
         """Nothing: traffic that is due is written whatever step is under way."""
 
     def verify(self, rollout: RolloutOrchestrator, up: Revisions, down: Revisions) -> bool:
-        """Whether nobody stands in for a revision that is not ready, and the route has settled."""
+        """Whether no revision replaces one that is not ready, and the route has settled."""
         del rollout, down
         ready = all(self.knative.ready(name) for name, each in up.items() if each.percent)
         return ready and traffic.shown(self.knative)
@@ -211,7 +211,7 @@ def settled(knative: Snapshot) -> tuple[Write, ...]:
 
 
 def drained(knative: Snapshot, kept: set[str]) -> tuple[Write, ...]:
-    """What the revisions lack that have bounds of a stage, and are none of its own any more."""
+    """The missing writes of revisions that have bounds of a stage and no longer belong to it."""
     found: list[Write] = []
     held = set(record.newcomers(knative))
     for name in sorted(_staged(knative) - kept - held):
@@ -270,7 +270,7 @@ def _given_back(knative: Snapshot, name: str) -> list[Write]:
 
 
 def falls(knative: Snapshot, write: Write) -> bool:
-    """Whether a write takes pods or traffic away, which nobody does under a freeze (R18)."""
+    """Whether a write takes pods or traffic away, which a freeze forbids (R18)."""
     if isinstance(write, RevisionBounds):
         return _below(write.bounds, bounds.standing(knative, write.revision))
     if isinstance(write, StageBounds):

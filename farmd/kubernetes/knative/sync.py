@@ -126,7 +126,7 @@ def _act(knative: Snapshot) -> Sync | None:
 
 
 def _reverted(knative: Snapshot, said: Heard) -> Sync:
-    """Go back. A promotion that somebody asked for at the same time was one of the way forward."""
+    """Go back. A promotion that was requested at the same time is dropped: it was for the way forward."""
     found = record.turned_back(knative, "") if said.revert else None
     if found is None:
         return _heard(Sync(action="word", reason="there is nothing to go back to"), said)
@@ -169,7 +169,7 @@ def _promoted(knative: Snapshot, said: Heard) -> Sync:
 
 
 def _writer(knative: Snapshot) -> ManagedFields | None:
-    """The other manager that wrote the service's traffic last; None: nobody did."""
+    """The other manager that wrote the service's traffic last; None: there is none."""
     owners = list(managers_of(knative.service.metadata, "spec", "traffic"))
     others = [each for each in owners if each.manager != MANAGER]
     return max(others, key=lambda each: each.time or "", default=None)

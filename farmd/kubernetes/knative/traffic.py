@@ -157,7 +157,7 @@ def ours(knative: Snapshot) -> bool:
 
 
 def equal(left: Sequence[TrafficTarget], right: Sequence[TrafficTarget]) -> bool:
-    """Whether two lists say the same, in whatever order."""
+    """Whether two lists are equal, in any order."""
     return _comparable(left) == _comparable(right)
 
 

@@ -1,6 +1,6 @@
 """A rollout of a Knative Service as people see it: pure.
 
-What a farm would do next comes from the farm's own plan, so that what people are told is what will happen.
+The next step comes from the farm's own plan, so that people see what will happen.
 """
 
 from __future__ import annotations
@@ -77,14 +77,14 @@ class FoundService(NamedTuple):
 
 
 class Farms(NamedTuple):
-    """What farms say of services, by uid: who holds the lock, and their statuses."""
+    """The farms' reports on services, by uid: the holder of the lock, and the statuses."""
 
     owners: Mapping[str, str]
     statuses: Mapping[str, ItemStatus]
 
 
 async def told(call: Call) -> Farms:
-    """What farms say of all services."""
+    """The farms' reports on all services."""
     owners = await holders(call.client, call.keys, KIND)
     return Farms(owners, await StatusStore(call.client, call.keys, KIND, ItemStatus).list())
 
@@ -352,7 +352,7 @@ def _state(pod: RevisionPod) -> tuple[str, str]:
 
 
 def explained(seen: FoundService) -> list[str]:
-    """Every line of the status, what a farm does next, and what Knative says of each revision."""
+    """Every line of the status, the next step of a farm, and Knative's report on each revision."""
     knative, planned = seen.knative, plan.decide(seen.knative)
     told = lines(seen)
     if planned.turn is not None:

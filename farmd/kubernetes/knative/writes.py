@@ -143,7 +143,7 @@ def _bounds(found: Bounds) -> Body:
 
 
 def mirror_patch(status: StageAutoscalerStatus) -> Body:
-    """What a revision's autoscaler says, as the status of its StagePodAutoscaler."""
+    """The status of a revision's autoscaler, as that of its StagePodAutoscaler."""
     return {"status": msgspec.to_builtins(status)}
 
 
