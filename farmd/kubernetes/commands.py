@@ -85,7 +85,9 @@ async def workers(call: Call, transport: KubernetesTransport) -> Sequence[Cluste
 
 
 def knative_namespace(found: Sequence[ClusterFarm]) -> str:
-    """The namespace in which most of these farms read Knative's settings. The doctor reports if they differ."""
+    """The namespace in which most of these farms read Knative's settings. The doctor reports if they
+    differ.
+    """
     said = [each.report.knative_namespace for each in found if each.report.knative_namespace]
     return max(sorted(set(said)), key=said.count, default=KNATIVE_NAMESPACE)
 

@@ -226,7 +226,9 @@ def _version(found: Object) -> tuple[str, str]:
 
 
 def unstated(found: Object, document: Mapping[str, Any]) -> list[str]:
-    """The paths that people applied before, that no other manager has, and that the document does not state."""
+    """The paths that people applied before, that no other manager has, and that the document does not
+    state.
+    """
     managers = found["metadata"].get("managedFields") or []
     people = [each for each in managers if (each["manager"], each["operation"]) in _TAKEN_OVER]
     others = _joined(

@@ -477,7 +477,9 @@ class AppFacts:
         return None if known is None else known.found
 
     def _forget(self, ref: TypedReference) -> Object | None:
-        """Read an object again at the next look, because it is being written. Returns its last known state."""
+        """Read an object again at the next look, because it is being written. Returns its last known
+        state.
+        """
         found = self._found(ref)
         self._known.pop(str(ref), None)
         self._answers.pop(str(ref), None)

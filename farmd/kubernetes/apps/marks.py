@@ -141,7 +141,9 @@ _DIGITS = 18
 
 
 class OwnerMark(NamedTuple):
-    """The owner of an object: the cluster's id, the app, and the number of the target that applied it last."""
+    """The owner of an object: the cluster's id, the app, and the number of the target that applied it
+    last.
+    """
 
     cluster: str
     app: str

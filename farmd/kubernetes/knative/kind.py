@@ -310,7 +310,9 @@ class ProgressiveWorker(Worker[Facts, Plan]):
         return Outcome("blocked" if told else "backoff", delay, error.message)
 
     async def _tell(self, service: KnativeService | None, text: str) -> float | None:
-        """Report by the status and by an event why a service is not rolled out. Returns when to look again."""
+        """Report by the status and by an event why a service is not rolled out. Returns when to look
+        again.
+        """
         if service is not None:
             self._shared.events.event(service, "Warning", "RolloutRefused", text, anew=True)
         return await self.block(text)

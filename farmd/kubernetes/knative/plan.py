@@ -100,7 +100,9 @@ def _pushed(knative: Snapshot) -> Plan:
 
 
 def _waits(knative: Snapshot, rollout: RolloutOrchestrator) -> Plan:
-    """What the stage waits for. Past the deadline without a fault there is no room, and people get a report."""
+    """What the stage waits for. Past the deadline without a fault there is no room, and people get a
+    report.
+    """
     times = [
         deadline(knative),
         scales.seconds(knative.record.spec.target_finish_time),
