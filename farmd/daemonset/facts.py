@@ -366,11 +366,11 @@ def renewed(
     A node that nobody hears of is not chosen, so that it does not hold up the others; it gets the version
     when it returns.
     """
-    nodes = {node: state for (node, _), state in pods.items() if state.retained}
-    have = {node for node, state in nodes.items() if state.pod.record.manifest == daemonset.coming}
-    bad = {node for node, state in nodes.items() if state.pod.record.manifest in daemonset.superseded}
-    away = {node for node, state in nodes.items() if state.absent or state.lost is not None}
-    counted = (nodes.keys() | set(vacant)) - (away - have)
+    stay = [(node, state) for (node, _), state in pods.items() if state.retained]  # a node may have two
+    have = {node for node, state in stay if state.pod.record.manifest == daemonset.coming}
+    bad = {node for node, state in stay if state.pod.record.manifest in daemonset.superseded}
+    away = {node for node, state in stay if state.absent or state.lost is not None}
+    counted = ({node for node, _ in stay} | set(vacant)) - (away - have)
     ranks = [have, bad, set(canaries)]
     order = sorted(counted.difference(unfit), key=lambda node: (*(node not in rank for rank in ranks), node))
     return frozenset(order[: daemonset.renewed(len(counted))])

@@ -136,7 +136,7 @@ def _panel(title: str, found: dict[str, list[Point]], top: float, end: float) ->
         colour = COLOURS[number % len(COLOURS)]
         way = " ".join(f"{LEFT + x / end * WIDTH:.1f},{base - y / highest * HEIGHT:.1f}" for x, y in points)
         parts.append(f'<polyline points="{way}" fill="none" stroke="{colour}" stroke-width="1.3"/>')
-        parts.append(f'<text x="{LEFT + 110 + number * 90}" y="{top - 8}" fill="{colour}">{name}</text>')
+        parts.append(f'<text x="{LEFT + 160 + number * 90}" y="{top - 8}" fill="{colour}">{name}</text>')
     return parts
 
 

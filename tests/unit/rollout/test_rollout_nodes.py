@@ -262,6 +262,24 @@ def test_nodes_that_join_get_the_version_of_their_stage(first: Any, expected: in
     assert world.pods["m1"].pod.record.manifest == NEWER
 
 
+def test_a_node_with_a_pod_of_each_version_keeps_the_place_of_its_stage() -> None:
+    coming = msgspec.structs.replace(SET, coming_to=1, coming_beside=True)
+    for newer, older in (("logs~0", "logs~1"), ("logs~1", "logs~0")):
+        pods = {
+            ("n1", "logs~0"): pod(OLDER),
+            ("n2", newer): pod(NEWER, healthy=None),
+            ("n2", older): pod(OLDER),
+        }
+        assert ds_facts.renewed(coming, pods, (), {"n1"}, ()) == {"n2"}
+        found = ds_facts.paired(coming, pods, {"n2"})
+        assert all(state.retained for state in found.values())
+        pods["n2", newer] = pod(NEWER)
+        found = ds_facts.paired(coming, pods, {"n2"})
+        assert [place for place, state in found.items() if not state.retained] == [("n2", older)]
+        found = ds_facts.paired(coming, pods, ())
+        assert [place for place, state in found.items() if not state.retained] == [("n2", newer)]
+
+
 def versions(world: Nodes) -> str:
     """The versions of the nodes, in their order."""
     return "".join(world.pods[node].pod.record.manifest[0] for node in sorted(world.pods))
