@@ -43,12 +43,17 @@ class ConfigVersion(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=Tru
     deleted: bool = False
 
 
-def valid_path(path: str, field: str = "key") -> str:
-    """A config key's path below ``config/``, which people may write in front of it.
+def valid_path(path: str, field: str = "key", *, foreign: bool = False) -> str:
+    """A config key's path below ``config/``, which people may write in front of it. With ``foreign`` also any
+    other key of Consul: ``/shared/db_url``.
 
     Raises:
         InputInvalid: it cannot be a path.
     """
+    if foreign and path.startswith("/"):
+        if len(path) > MAX_PATH or not path.strip("/") or "//" in path or not path.isprintable():
+            refuse(field, shown(path), f"a key of Consul after a slash, of {MAX_PATH} characters at most")
+        return path
     found = path.removeprefix(PREFIX)
     if not _PATH.fullmatch(found) or len(found) > MAX_PATH or ".." in found or found.endswith(SENTINEL):
         expected = (
@@ -73,7 +78,12 @@ def valid_value(value: str, field: str = "value") -> str:
 
 def key_of(keys: Keys, path: str) -> str:
     """The key of a path."""
-    return f"{keys.tree(FAMILY)}{path}"
+    return path[1:] if path.startswith("/") else f"{keys.tree(FAMILY)}{path}"
+
+
+def told(path: str) -> str:
+    """A path for people: ``config/shop/db_url``, or the key of Consul."""
+    return path[1:] if path.startswith("/") else f"{PREFIX}{path}"
 
 
 def history_of(keys: Keys, path: str, family: str = HISTORY) -> str:

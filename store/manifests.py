@@ -14,7 +14,7 @@ from typing import Literal
 
 import msgspec
 
-from store import codec, operations
+from store import codec, config, operations
 from store.artifacts import Artifact
 from store.containers import Container, File, Limits, Mount, Secret, Volume
 from store.errors import NotFound, RecordInvalid
@@ -223,7 +223,7 @@ class Reference(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     @property
     def told(self) -> str:
         """For people: ``config/shop/db_url version 812``."""
-        return f"config/{self.kv} version {self.version}"
+        return f"{config.told(self.kv)} version {self.version}"
 
 
 class Manifest(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):

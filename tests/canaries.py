@@ -27,7 +27,9 @@ ADDRESS, FILE, VALUE, PEM = "address", "file", "value", "pem"
 
 CONFIGURATION: dict[str, str] = {
     **dict.fromkeys(("farm.name", "farm.kinds", "farm.selector", "farm.ttl", "farm.lost_after"), PLAIN),
-    **dict.fromkeys(("farm.max_transfers", "farm.drain", "scheduler.timeout", "scheduler.pause"), PLAIN),
+    **dict.fromkeys(
+        ("farm.max_transfers", "farm.follow", "farm.drain", "scheduler.timeout", "scheduler.pause"), PLAIN
+    ),
     "scheduler.url": ADDRESS,
     "scheduler.fallback": PLAIN,
     "scheduler.token_file": FILE,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,7 +22,7 @@ from farmd.commands.mutation import Mutation
 from farmd.commands.signing import Start
 from farmd.declaration import KindOfWork
 from farmd.kinds import KINDS
-from store import revocations, signatures
+from store import manifests, revocations, signatures
 from store.errors import InputInvalid
 from store.registration import cluster_id
 from store.signatures import Signature
@@ -104,11 +105,33 @@ async def sign(
     else:
         starts = await _of(invocation, target)
         if digests:
+            starts = await _followed(invocation, target, starts, digests)
             _require_same(target, {start.digest for start in starts}, set(digests))
         else:
             await reviewed(invocation, signer, starts)
         mutations += [signer.signed(start) for start in starts]
     await apply(invocation, mutations)
+
+
+async def _followed(
+    invocation: Invocation, target: str, starts: list[Start], digests: Sequence[str]
+) -> list[Start]:
+    """The manifests to sign: those that an object has, or those that a farm would roll out to an owner which
+    follows config keys.
+    """
+    noun, _, name = target.partition("/")
+    call, here = invocation.call, {start.digest for start in starts}
+    if noun == "service" or here.issuperset(digests):
+        return starts
+    record = (await kinds.asked(_kind(noun).family).find(call, name)).record
+    for digest in digests:
+        signatures.valid_digest(digest)
+    if not getattr(record, "follow", False) or not here.isdisjoint(digests):
+        return starts
+    found = [await manifests.read(call.client, call.keys, digest) for digest in digests]
+    if any(each.id != record.pod_id for each in found):
+        return starts
+    return [Start(starts[0].owner, digest) for digest in digests]
 
 
 def _require_same(target: str, found: set[str], named: set[str]) -> None:

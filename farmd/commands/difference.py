@@ -11,7 +11,7 @@ import msgspec
 
 from farmd.commands.mutation import Call, Scalar
 from farmd.commands.specs import Document
-from store import manifests
+from store import config, manifests
 from store.canonical import builtins, canonical
 from store.errors import NotFound, RecordInvalid, refuse
 from store.manifests import Manifest
@@ -186,7 +186,7 @@ def _source_lines(before: Manifest, after: Manifest) -> Iterator[str]:
     for field in sorted({*old, *new}):
         was, now = old.get(field), new.get(field)
         if now is None:
-            yield f"pod.{field}: no longer from config/{old[field].kv}"
+            yield f"pod.{field}: no longer from {config.told(old[field].kv)}"
         elif was is None or was.kv != now.kv:
             yield f"pod.{field}: from {now.told}"
         elif was.version != now.version and _value(before, field) != _value(after, field):

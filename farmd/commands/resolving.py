@@ -61,6 +61,8 @@ async def resolver(call: Call, files: Sequence[tuple[str, str]]) -> Resolve:
     wanted = sorted({each for pod, at in pods for each in secret_references.named(pod, at)})
     if not (references or wanted):
         return unresolved
+    for path in references:
+        _refuse_own(call, path)
     values, below = await _read(call, references)
     sealed = dict(zip(wanted, await several(partial(secret_references.read, call), wanted), strict=True))
 
@@ -68,6 +70,17 @@ async def resolver(call: Call, files: Sequence[tuple[str, str]]) -> Resolve:
         return secret_references.resolved(sealed, _resolved(values, below, pod, at), at)
 
     return lambda data, where: _rewritten(data, resolve, f"{where}: ")
+
+
+def _refuse_own(call: Call, path: str) -> None:
+    """Refuse keys of the cluster itself but config keys: records are no values.
+
+    Raises:
+        InputInvalid: it is one, or a folder with some.
+    """
+    key, own = path[1:], call.keys.prefix
+    if path.startswith("/") and (key.startswith(own) or own.startswith(key)):
+        refuse(KV, shown(key), "a config key, or a key outside of farmd's prefix", field=KV)
 
 
 async def _read(
@@ -195,7 +208,7 @@ def _path(value: Any, where: str, *, folder: bool = False) -> str:
     if not isinstance(value, dict) or value.keys() != {KV} or not isinstance(value[KV], str):
         refuse(where, shown(value), f"{{{KV}: KEY}}, the name of a config key")
     path: str = value[KV]
-    return config.valid_path(path.removesuffix("/") if folder else path, f"{where}.{KV}")
+    return config.valid_path(path.removesuffix("/") if folder else path, f"{where}.{KV}", foreign=True)
 
 
 # References to values, and back.
@@ -232,11 +245,11 @@ def _resolved(
 
 def _all_of(found: Mapping[str, Entry], folder: str, where: str) -> Mapping[str, Entry]:
     if not found:
-        text = f"{where}: {config.PREFIX}{folder} has no keys"
+        text = f"{where}: {config.told(folder)} has no keys"
         raise InputInvalid(text, field=where, hint=f"farmctl config set {folder}NAME VALUE")
     for name in found:
         if not _VARIABLE.fullmatch(name):
-            text = f"{where}: {config.PREFIX}{folder}{name}: found {name!r}, expected a variable's name"
+            text = f"{where}: {config.told(folder)}{name}: found {name!r}, expected a variable's name"
             raise InputInvalid(text, field=where)
     return found
 
@@ -244,10 +257,11 @@ def _all_of(found: Mapping[str, Entry], folder: str, where: str) -> Mapping[str,
 def _taken(sources: list[dict[str, Any]], field: str, path: str, entry: Entry | None, at: str) -> str:
     """The value of a key, which is noted as the source of a field."""
     if entry is None:
-        text = f"{at}.{field}: {config.PREFIX}{path} does not exist"
-        raise InputInvalid(text, field=f"{at}.{field}", hint=f"farmctl config set {path} VALUE")
+        text = f"{at}.{field}: {config.told(path)} does not exist"
+        way = "consul kv put" if path.startswith("/") else "farmctl config set"
+        raise InputInvalid(text, field=f"{at}.{field}", hint=f"{way} {path.removeprefix('/')} VALUE")
     sources.append({"field": field, KV: path, "version": entry.modify_index})
-    return config.valid_value(config.text_of(entry), f"{at}.{field}: {config.PREFIX}{path}")
+    return config.valid_value(config.text_of(entry), f"{at}.{field}: {config.told(path)}")
 
 
 def alike(one: Any, other: Any) -> bool:
@@ -305,13 +319,14 @@ def _unresolved_keys(pod: dict[str, Any]) -> dict[str, Any]:
 
 
 async def renewed(call: Call, manifest: Manifest) -> Manifest:
-    """A manifest with the values that its config keys have now. An equal value keeps the version that it has.
+    """A manifest with the values that its config keys have now, and with the newest versions of its secrets
+    that no file pinned. An equal value keeps the version that it has.
 
     Raises:
-        InputInvalid: a key is missing, or its value does not fit. RecordInvalid: it is no text.
+        InputInvalid: one is missing, or does not fit. RecordInvalid: it does not decode.
         AccessDenied: the caller may not read one.
     """
-    pod = _unresolved_keys(builtins(manifest))
+    pod = _unresolved_keys(await secret_references.renewed(call, builtins(manifest)))
     values, below = await _read(call, list(_named(pod, "pod")))
     found = codec.parse_input(Manifest, _resolved(values, below, pod, "pod"), "")
     had = {(each.field, each.kv): each for each in manifest.sources}

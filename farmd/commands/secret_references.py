@@ -111,6 +111,47 @@ def resolved(found: Found, pod: dict[str, Any], at: str) -> dict[str, Any]:
     return {**kept, **{name: value for name, value in written.items() if value}}
 
 
+def unpinned(sealed: Mapping[str, Any]) -> dict[str, int]:
+    """The secrets of a manifest that follow their newest version, by path, with the version that it has."""
+    return {
+        name.rpartition("@")[0]: int(name.rpartition("@")[2])
+        for name, each in sealed.items()
+        if not each.get("pinned")
+    }
+
+
+async def renewed(call: Call, pod: dict[str, Any]) -> dict[str, Any]:
+    """A stored manifest with the newest versions of its secrets that no file pinned. A version that was
+    encrypted again stays as it is.
+
+    Raises:
+        InputInvalid: one does not exist. AccessDenied: the caller may not read one.
+    """
+    found: dict[tuple[str, int], SecretVersion | None] = {}
+    old = set[str]()
+    for path, version in unpinned(_stored(pod)).items():
+        head = await read(call, (path, 0))
+        if head is None or head.version != version:
+            found[path, 0] = head
+            old.add(secrets.reference(path, version))
+    if not old:
+        return pod
+    env = pod.get(_ENV, {}) | {
+        name: {SECRET: each.rpartition("@")[0]} for name, each in _by_variable(pod) if each in old
+    }
+    listed = [
+        each | {SECRET: each[SECRET].rpartition("@")[0]} if each.get(SECRET) in old else each
+        for each in pod.get(SECRETS, [])
+    ]
+    kept = {
+        _ENV: env,
+        SECRETS: listed,
+        SECRET_ENV: {name: each for name, each in _by_variable(pod) if each not in old},
+        SEALED: {name: each for name, each in _stored(pod).items() if name not in old},
+    }
+    return resolved(found, pod | kept, "pod")
+
+
 def _missing(path: str, version: int, where: str) -> InputInvalid:
     if version:
         text, hint = f"has no version {version}", f"farmctl secret history {path} lists those that are kept"

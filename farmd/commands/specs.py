@@ -285,8 +285,9 @@ def check_follow(spec: Any, source: str) -> None:
     Raises:
         InputInvalid: the owner follows, and its manifest refers to no config key.
     """
-    if spec.follow and not spec.pod.sources:
-        refuse(f"{source}: follow", "true", "false: its pod refers to no config key")
+    newest = any(not each.pinned for each in spec.pod.sealed.values())
+    if spec.follow and not (spec.pod.sources or newest):
+        refuse(f"{source}: follow", "true", "false: its pod refers to no config key, and to no newest secret")
 
 
 def check_share(value: int | str, field: str) -> None:

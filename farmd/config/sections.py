@@ -94,6 +94,13 @@ class FarmSection(Section, frozen=True):
     max_transfers: Annotated[
         int, key("How many pods in the whole fleet may move between nodes at once.", ge=1)
     ] = 50
+    follow: Annotated[
+        list[str],
+        key(
+            "Prefixes of Consul's keys outside of farmd's own that this farm reads for owners with `follow:"
+            " true`. Whoever may write such an owner sees these values."
+        ),
+    ] = field(default_factory=list)
     drain: Annotated[
         float,
         key(

@@ -105,7 +105,8 @@ class FarmSettings:
     present before it receives items. ``drain`` is how long a stopping farm may take to hand over its items;
     with 0 it frees all locks at once (R4). ``selector`` chooses among the items of selectable kinds; other
     items belong to all farms. ``lost_after`` is how long a node's agent may be absent (R21),
-    ``max_transfers`` how many pods of the whole fleet may move at once.
+    ``max_transfers`` how many pods of the whole fleet may move at once. ``follow`` are the prefixes of
+    Consul's keys outside of the cluster that the farm reads for owners that follow them (R41).
     """
 
     name: str
@@ -117,6 +118,7 @@ class FarmSettings:
     features: tuple[str, ...] = ()
     lost_after: float = 60.0
     max_transfers: int = 50
+    follow: tuple[str, ...] = ()
     drain: float = 0.0
 
     @property

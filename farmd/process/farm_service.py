@@ -327,6 +327,7 @@ class FarmService:
                         selector=section.selector,
                         lost_after=section.lost_after,
                         max_transfers=section.max_transfers,
+                        follow=tuple(section.follow),
                         drain=section.drain,
                     ),
                     client=dependencies.client,

@@ -25,12 +25,13 @@ from farmd.pods.placement import Spending
 from farmd.pods.state import PodState, observed, settled, settling
 from farmd.runtime.wake import Wake, earliest
 from farmd.work.context import Context
-from farmd.work.following import NAMED_AT_MOST, RETRY_SECONDS, Followers, Unfollowed, change
+from farmd.work.following import NAMED_AT_MOST, Followers, Unfollowed, change
 from farmd.work.model import Ask, Outcome
 from farmd.work.named import DELETED, NamedKind, NamedWorker, P, S
 from farmd.work.owned import ReplicaPlan, ReplicaReading, Units
 from farmd.work.shortfalls import Shortfalls
 from scheduler.model import PlacementRequest
+from store import manifests
 from store.entry import Stored
 from store.errors import AccessDenied, Conflict, InputInvalid, RecordInvalid
 from store.locks import Claim
@@ -177,7 +178,9 @@ class ReplicaKind(OwnerKind):
         self.hands: dict[str, int] = {}
         self.shortfalls = Shortfalls(self.name)
         self.looping: set[str] = set()
-        self.followers = Followers(context.client, context.keys, context.clock, context.farm)
+        self.followers = Followers(
+            context.client, context.keys, context.clock, context.farm, context.settings.follow
+        )
 
     def background(self) -> Sequence[Coroutine[Any, Any, None]]:
         """The tasks of all kinds, and the one that looks at followed config keys."""
@@ -356,14 +359,18 @@ class ReplicaWorker(OwnerWorker[R, Q]):
     async def _follow(self, stored: Stored[Any], changed: Sequence[str]) -> Outcome:
         """Begin the change to the present values of the followed config keys, or note why none begins."""
         followers, item, noun = self.kind.followers, self.claim.item, self.kind.noun
-        call = self.call(f"config keys changed: {listed(list(changed), NAMED_AT_MOST)}")
+        call = self.call(f"followed values changed: {listed(list(changed), NAMED_AT_MOST)}")
         manifest = await self.context.manifests.get(stored.record.manifest)
         try:
             mutation = await change(call, noun, stored, manifest)
         except Unfollowed as error:
+            if error.stores:  # so that a person can sign it
+                audit = self.audit(f"{noun.words.noun}.unsigned", str(error), name=stored.record.name)
+                body = manifests.ensure(self.context.keys, error.stores)
+                await self.writer.commit(*self.stands(), body, audit)
             followers.tried(item, str(error), stuck=error.stuck, again=error.again)
         except (AccessDenied, Conflict, InputInvalid, RecordInvalid) as error:
-            followers.tried(item, f"follow: {error.message}", stuck=True, again=RETRY_SECONDS)
+            followers.tried(item, f"follow: {error.message}", stuck=True)
         else:
             if mutation is not None:
                 await self.writer.commit(*self.stands(), *mutation.operations, audited(call, mutation.change))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -16,12 +18,14 @@ from farmd.jobs.commands import JOB
 from farmd.replication.commands import RC
 from farmd.rollout import commands
 from farmd.work import following
-from store import codec, config, manifests
+from store import codec, config, manifests, secrets
 from store.errors import InputInvalid
 from store.features import FOLLOW
 from store.manifests import Manifest, Reference
 from store.rollouts import Ended, History
+from store.secrets import Sealed, SecretVersion
 from store.status import Status
+from tests.age import identity, sealed
 from tests.fleet import RunningFarm, eventually, farm_on, start_farm
 from tests.mortal import bury, mortal_farm
 from tests.obedient import Obedient
@@ -52,7 +56,16 @@ async def put(rolling: Rolling, value: str, path: str = "shop/level") -> None:
     await commit(rolling.call, await config_keys.set_value(rolling.call, path, value))
 
 
-async def following_rc(rolling: Rolling, policy: Any = QUICK, replicas: int = 2, **fields: Any) -> None:
+async def following_rc(
+    rolling: Rolling,
+    policy: Any = QUICK,
+    replicas: int = 2,
+    *,
+    source: Reference | None = None,
+    pod: Mapping[str, Any] = MappingProxyType({}),
+    features: Sequence[str] = (),
+    **fields: Any,
+) -> None:
     """A controller with its pods that follows one config key, whose value is ``info``."""
     await put(rolling, "info")
     entry = await rolling.call.client.read(config.key_of(rolling.call.keys, "shop/level"))
@@ -62,9 +75,10 @@ async def following_rc(rolling: Rolling, policy: Any = QUICK, replicas: int = 2,
         command=["serve"],
         ports=PORTS,
         env={"LEVEL": "info"},
-        sources=[Reference(field="env.LEVEL", kv="shop/level", version=entry.modify_index)],
+        sources=[source or Reference(field="env.LEVEL", kv="shop/level", version=entry.modify_index)],
+        **pod,
     )
-    await rolling.cluster.add_nodes({f"n{number}": {} for number in range(replicas + 1)})
+    await rolling.cluster.add_nodes({f"n{number}": {} for number in range(replicas + 1)}, *features)
     rolling.rc = await rolling.cluster.create_rc(
         "web",
         replicas,
@@ -117,7 +131,7 @@ async def test_r41_a_changed_key_is_rolled_out_by_the_farm_and_a_revert_is_not_u
     assert await runs(rolling) == {"LEVEL": "debug"}
     begun = [each for each in await rolling.cluster.audits() if each.action == "rollout.create"]
     assert [(each.actor, each.reason) for each in begun] == [
-        ("farm/farm-1", "config keys changed: shop/level")
+        ("farm/farm-1", "followed values changed: config/shop/level")
     ]
     assert (await rolling.controllers())["web"].follow
 
@@ -241,3 +255,50 @@ async def test_r41_what_refers_to_no_key_follows_nothing_and_jobs_do_not_follow(
 def pod_file() -> dict[str, Any]:
     """A pod that refers to the key."""
     return {"id": "web", "command": ["serve"], "ports": {"http": {}}, "env": {"LEVEL": {"kv": "shop/level"}}}
+
+
+async def test_r41_a_key_elsewhere_in_consul_is_read_only_where_farm_follow_lists_it(
+    rolling: Rolling, agents: Obedient
+) -> None:
+    cluster, key = rolling.cluster, f"shared-{rolling.cluster.keys.prefix}level"
+    await rolling.call.client.put(key, b"info")
+    source = Reference(field="env.LEVEL", kv=f"/{key}", version=1)
+    async with farm_on(cluster.client, "farm-1", keys=cluster.keys, kinds=KINDS):
+        await following_rc(rolling, source=source)
+        status = await told(rolling, f"farm farm-1 may not read {key}: expected farm.follow of all farms")
+        assert status.state == "blocked"
+    await rolling.call.client.put(key, b"debug")
+    async with farm_on(cluster.client, "farm-2", keys=cluster.keys, kinds=KINDS, follow=("shared-",)):
+        await past(rolling, 1)
+        assert await runs(rolling) == {"LEVEL": "debug"}
+
+
+async def test_r41_a_new_version_of_a_secret_is_rolled_out_and_a_reseal_is_not(
+    rolling: Rolling, agents: Obedient, farm: RunningFarm, tmp_path: Path
+) -> None:
+    recipient = identity(tmp_path / "node.key")
+
+    async def put_secret(version: int) -> Sealed:
+        found = sealed(b"value", [recipient], version=version)
+        record = SecretVersion(
+            path="shop/db",
+            version=version,
+            at=1.0,
+            by="ada",
+            group=found.group,
+            recipients=found.recipients,
+            body=found.body,
+        )
+        await rolling.call.client.put(secrets.key_of(rolling.call.keys, "shop/db"), codec.encode(record))
+        return found
+
+    first = await put_secret(1)
+    pod = {"sealed": {"shop/db@1": first}, "secret_env": {"PASSWORD": "shop/db@1"}}
+    await following_rc(rolling, pod=pod, features=("secrets.1", f"identity.{recipient}", "process"))
+    await put_secret(1)  # encrypted again
+    second = await put_secret(2)
+    await past(rolling, 1)
+    rc = (await rolling.controllers())["web"]
+    found = await manifests.read(rolling.call.client, rolling.call.keys, rc.manifest)
+    assert (found.secret_env, found.sealed) == ({"PASSWORD": "shop/db@2"}, {"shop/db@2": second})
+    assert len(await past(rolling, 1)) == 1

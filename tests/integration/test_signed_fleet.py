@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ from farmd.commands.mutation import Call, commit
 from farmd.replication.commands import RC
 from farmd.runtime.clock import SystemIds
 from farmd.signing import keys as signing
+from farmd.work import following
 from store.reality import Reality
 from tests.agents import Agents, agents_on, alive, shell
 from tests.fleet import CLOCK, eventually, farm_on
@@ -106,3 +108,33 @@ async def test_an_update_past_farmctl_stays_out_and_its_owner_says_why(fleet: Fl
     assert why in told_of["reason"]
     assert await fleet.running() == before
     assert alive(before)
+
+
+async def test_r41_a_followed_value_waits_for_the_signature_of_its_manifest(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("LOOK", "QUIET", "PAUSE", "RETRY"):
+        monkeypatch.setattr(following, f"{name}_SECONDS", 0.2)
+    await fleet.person.ok("config", "set", "level", "info")
+    file = yaml.safe_load(fleet.rc(1000, follow=True))
+    file["pod"]["env"] = {"LEVEL": {"kv": "level"}}
+    await fleet.signed("rc", "create", stdin=yaml.safe_dump(file))
+    before = await fleet.running()
+    await fleet.person.ok("config", "set", "level", "debug")
+
+    async def blocked() -> str:
+        said = (await fleet.person.ok("rc", "describe", "web", "-o", "json")).json["status"]
+        found = re.search(r"--digest ([0-9a-f]{64})", said["reason"])
+        return found[1] if found else ""
+
+    digest = await eventually(blocked, what="the digest to sign")
+    assert alive(before)
+    other = await fleet.person.run("manifest", "sign", "rc/web", "--digest", "0" * 64, "--key", fleet.key)
+    assert other.code != 0
+    await fleet.person.ok("manifest", "sign", "rc/web", "--digest", digest, "--key", fleet.key)
+
+    async def came() -> bool:
+        found = [each for node in ("n1", "n2") for each in (await fleet.rig.realities(node)).values()]
+        return [each.manifest for each in found if each.pid] == [digest]
+
+    await eventually(came, what="the pod with the new value")
