@@ -152,6 +152,34 @@ async def test_r38_each_time_has_one_job_or_is_told_whichever_farm_falls_at_whic
     assert k > 3
 
 
+async def test_r38_after_a_restore_the_newest_time_counts_within_catch_up_and_the_others_are_missed():
+    async with times() as made:
+        await made.create(catch_up=1.5 * PERIOD, keep={"done": 100})
+
+        async def fired() -> bool:
+            return len((await made.schedule()).fired) >= 2
+
+        await made.until(fired)
+        before = await made.schedule()
+        await made.clock.advance(10 * PERIOD)
+        for job in (await made.jobs()).values():  # a snapshot from before has none of them
+            if job.name not in {each.name for each in before.fired}:
+                for key in (
+                    KEYS.record("jobs", job.id),
+                    KEYS.name("jobs", job.name),
+                    KEYS.record("runs", job.id),
+                ):
+                    await made.fleet.client.delete(key)
+        now, made.seen = made.clock.now(), {}
+        await made.fleet.put(KEYS.record("schedules", before.id), before)
+        await made.clock.advance(2.0)
+        found = await made.schedule()
+        assert now - PERIOD - 2.0 < found.last <= now + 2.0
+        assert len(found.fired) == len(before.fired) + 1
+        assert found.missed == before.missed + round((found.last - before.last) / PERIOD) - 1
+        await judged(made)
+
+
 async def test_an_idle_schedule_costs_no_request_until_its_time():
     async with times() as made:
         await made.create(every="1h")
