@@ -19,7 +19,7 @@ from farmd.cache.caches import Caches
 from farmd.cache.fleet import FleetIndex
 from farmd.farm.farm import Farm
 from farmd.farm.kind import Worker
-from farmd.farm.membership import Features
+from farmd.farm.members import Features
 from farmd.farm.plan import FarmSettings, Item
 from farmd.observe.progress import Progress
 from farmd.observe.recorder import Metrics

@@ -16,8 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from farmd.cache.addresses import Addresses
-from farmd.cache.answers import Answers
+from farmd.cache.agents import Addresses, Answers
 from farmd.cache.caches import Caches
 from farmd.runtime.wake import Wake
 from scheduler.fleet import Fleet

@@ -9,11 +9,17 @@ from farmd import submodules
 from farmd.declaration import KindOfWork
 
 if TYPE_CHECKING:
-    import farmd.catalog.asked
     import farmd.catalog.kind
     import farmd.catalog.metrics
+    from store.services import Service
 else:
     __getattr__ = submodules(__name__)
+
+
+def _asks(service: Service) -> bool:
+    """Whether a service is to be in the catalogue by its own words."""
+    return service.catalog is not None
+
 
 DECLARATION = KindOfWork(
     family="catalog",
@@ -22,6 +28,6 @@ DECLARATION = KindOfWork(
     among="services",
     shown="farmctl service describe",
     runs=lambda: farmd.catalog.kind.Catalog,
-    waits=lambda: farmd.catalog.asked.asks,
+    waits=lambda: _asks,
     metrics=lambda: farmd.catalog.metrics.METRICS,
 )

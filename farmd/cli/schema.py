@@ -12,7 +12,7 @@ import click
 from farmd.cli.options import Exampled
 from farmd.cli.output import as_json, as_yaml
 from farmd.commands import schema as fields
-from farmd.commands.examples import EXAMPLES
+from farmd.commands.schema import EXAMPLES
 from farmd.tables.model import clean
 from store.errors import InputInvalid
 

@@ -24,7 +24,7 @@ from farmd.farm.claims import ClaimLoop
 from farmd.farm.errors import TRANSIENT, AnotherCluster
 from farmd.farm.kind import Kind
 from farmd.farm.locking import LockTree
-from farmd.farm.membership import Features, Membership
+from farmd.farm.members import Features, Membership
 from farmd.farm.plan import FarmSettings
 from farmd.farm.supervisor import Backoffs
 from farmd.observe.progress import Progress

@@ -3,7 +3,7 @@
 Names follow Prometheus' conventions: one prefix, base units, ``_total`` for counters. A label takes
 its values from a closed set and never from an id, a node or a name, because a fleet of ten thousand items
 must not make ten thousand series. The exceptions are ``owner`` and ``item``, of which a farm exports few
-at a time (``farmd/work/shortfalls.py``). A process exports the metrics of its role alone.
+at a time (``farmd/work/owner.py``). A process exports the metrics of its role alone.
 ``docs/metrics.md`` is rendered from this table and a test keeps both equal; alert rules are checked against
 the table. What one kind of work alone measures stands in its own ``metrics.py``, which the registry names.
 """

@@ -27,7 +27,7 @@ from farmd.failsafe.guard import THAW_AFTER, FailsafeGuard, RemovalBudget
 from farmd.farm.errors import TRANSIENT, AnotherCluster
 from farmd.farm.farm import Farm
 from farmd.farm.kind import Kind
-from farmd.farm.membership import Features
+from farmd.farm.members import Features
 from farmd.farm.plan import FarmSettings
 from farmd.kinds import KINDS
 from farmd.observe.progress import Progress

@@ -11,9 +11,11 @@ additions.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable
 
+from farmd.pods.ailing import why_restarted
 from farmd.pods.state import PodState, altered, cramped, foreign
-from farmd.replication import healing, report
+from farmd.replication import healing
 from farmd.replication.facts import MoveStep, Need, Plan, Snapshot
 from farmd.work import owned
 from farmd.work.model import Ask, frozen
@@ -21,6 +23,7 @@ from farmd.work.model import blocked as told
 from scheduler.model import Assignment
 from store.pods import Place
 from store.status import Status
+from store.words import count_of, listed, share
 
 LOCK_LOOK_SECONDS = 5.0
 
@@ -38,8 +41,8 @@ def decide(snapshot: Snapshot) -> Plan | Ask[Need]:
         after = LOCK_LOOK_SECONDS if plan.after is None else min(plan.after, LOCK_LOOK_SECONDS)
         plan = dataclasses.replace(plan, after=after)
     if plan.changes_pods:
-        why, unasked = report.why(snapshot, plan), healing.unasked(snapshot, plan)
-        plan = dataclasses.replace(plan, why=why, unasked=tuple(unasked))
+        unasked = tuple(healing.unasked(snapshot, plan))
+        plan = dataclasses.replace(plan, why=why(snapshot, plan), unasked=unasked)
     return owned.with_following(snapshot.rc, snapshot, plan)
 
 
@@ -268,3 +271,50 @@ def status(snapshot: Snapshot, plan: Plan, farm: str, since: float) -> Status:
         settled=snapshot.transfer is None,
         remark=plan.waiting,
     )
+
+
+# Says why a plan changes pods, in one line for the audit: pure.
+#
+# Every audit record of the plan has this reason. A step of a move has its own.
+
+
+NAMES_AT_MOST = 3
+
+
+def why(snapshot: Snapshot, plan: Plan) -> str:
+    """The reasons of all parts of a plan; empty for a step of a move."""
+    reasons = [
+        _why_additions(snapshot) if plan.additions else "",
+        _why_removals(snapshot) if plan.removals else "",
+        _why_moves(snapshot, plan),
+        f"done for good: {listed([name for _, name in plan.completions], NAMES_AT_MOST)}"
+        if plan.completions
+        else "",
+        "intents were lost or changed" if plan.repairs else "",
+        owned.why_replaced(snapshot.rc, plan, snapshot.pods),
+        why_restarted(plan.restarts, snapshot.rc.unhealthy_after),
+    ]
+    return "; ".join(reason for reason in reasons if reason)
+
+
+def _why_additions(snapshot: Snapshot) -> str:
+    desired = snapshot.rc.replicas_desired
+    return f"{share(-healing.surplus(snapshot), desired, 'pod')} missing"
+
+
+def _why_removals(snapshot: Snapshot) -> str:
+    surplus = healing.surplus(snapshot)
+    if surplus > 0:
+        return f"{count_of(surplus, 'pod')} more than {snapshot.rc.replicas_desired}"
+    return "a forced drain, and no place elsewhere"
+
+
+def _why_moves(snapshot: Snapshot, plan: Plan) -> str:
+    forced = {place[0] for place, _ in plan.moves if healing.forced_out(snapshot.pods[place])}
+    lost = {place[0] for place, _ in plan.moves} - forced
+    parts = [f"lost: {_names(lost)}" if lost else "", f"forced drain of {_names(forced)}" if forced else ""]
+    return "; ".join(part for part in parts if part)
+
+
+def _names(nodes: Iterable[str]) -> str:
+    return listed(sorted(nodes), NAMES_AT_MOST)

@@ -12,7 +12,7 @@ from alerting.alert import Alerter
 from farmd.cache.caches import Caches, ManifestCache
 from farmd.cache.fleet import FleetIndex
 from farmd.failsafe.guard import FailsafeGuard, RemovalBudget
-from farmd.farm.membership import Features
+from farmd.farm.members import Features
 from farmd.farm.plan import FarmSettings
 from farmd.observe.progress import Progress
 from farmd.pods.placement import Placement

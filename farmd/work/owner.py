@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -29,7 +30,6 @@ from farmd.work.following import NAMED_AT_MOST, Followers, Unfollowed, change
 from farmd.work.model import Ask, Outcome
 from farmd.work.named import DELETED, NamedKind, NamedWorker, P, S
 from farmd.work.owned import ReplicaPlan, ReplicaReading, Units
-from farmd.work.shortfalls import Shortfalls
 from scheduler.model import PlacementRequest
 from store import manifests
 from store.entry import Stored
@@ -397,3 +397,47 @@ class ReplicaWorker(OwnerWorker[R, Q]):
         await self.done(reading, plan)
         # The worker's own commits have woken it; the next cycle confirms them and writes the status.
         return Outcome("done", None, blocked)
+
+
+# The owners of a farm that have fewer available pods than they should, for the metrics.
+#
+# A fleet has ten thousand owners, so only those that fall short are exported by name, and of a failure of
+# all
+# of them no more than ``MOST``; their number is always exported.
+
+
+MOST = 20
+DESIRED, AVAILABLE = "farmd_owner_desired_pods", "farmd_owner_available_pods"
+
+
+@dataclass(eq=False)
+class Shortfalls:
+    """Those of one kind: by item their name, their desired pods, and the available ones."""
+
+    kind: str
+    _short: dict[str, tuple[str, int, int]] = field(default_factory=dict, init=False)
+    _exported: set[str] = field(default_factory=set, init=False)
+
+    def see(self, item: str, name: str, desired: int, available: int) -> None:
+        """Note how many pods an owner should have, and has."""
+        if available < desired:
+            self._short[item] = name, desired, available
+        else:
+            self.forget(item)
+
+    def forget(self, item: str) -> None:
+        """Drop an owner that this farm does not look after, or that should have no pods."""
+        self._short.pop(item, None)
+
+    def publish(self, recorder: Recorder) -> None:
+        """Export the worst: first owners without any pod, then those that miss the most pods."""
+        worst = sorted(self._short.values(), key=lambda each: (each[2] > 0, each[2] - each[1], each[0]))
+        shown = {name: (desired, available) for name, desired, available in worst[:MOST]}
+        recorder.set("farmd_owners_short", len(self._short), kind=self.kind)
+        for name in self._exported - shown.keys():
+            recorder.forget(DESIRED, kind=self.kind, owner=name)
+            recorder.forget(AVAILABLE, kind=self.kind, owner=name)
+        for name, (desired, available) in shown.items():
+            recorder.set(DESIRED, desired, kind=self.kind, owner=name)
+            recorder.set(AVAILABLE, available, kind=self.kind, owner=name)
+        self._exported = set(shown)

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from farmd.apps.bundle import parse
 from farmd.cli.main import farmctl
 from farmd.commands import documents, heads, schema
-from farmd.commands.examples import EXAMPLES
+from farmd.commands.schema import EXAMPLES
 from farmd.replication.commands import RC
 from store.errors import InputInvalid
 from tests.people import hello

@@ -54,12 +54,12 @@ EXCEPTIONS = {
         "farmd/tables/rollouts.py": MANAGES,
         "farmd/cli/help_examples.py": EXAMPLE,
         "farmd/cli/synonyms.py": FOREIGN,
-        "farmd/commands/examples.py": EXAMPLE,
+        "farmd/commands/schema.py": EXAMPLE,
     },
     "rcs": {
         "farmd/cli/help_examples.py": EXAMPLE,
         "farmd/cli/synonyms.py": FOREIGN,
-        "farmd/commands/examples.py": EXAMPLE,
+        "farmd/commands/schema.py": EXAMPLE,
         "farmd/rollout/": MANAGES,
         "farmd/tables/rollouts.py": MANAGES,
         "farmd/cli/rollout": MANAGES,
@@ -80,7 +80,7 @@ EXCEPTIONS = {
     "rollouts": {
         "farmd/cli/help_examples.py": EXAMPLE,
         "farmd/cli/synonyms.py": FOREIGN,
-        "farmd/commands/examples.py": EXAMPLE,
+        "farmd/commands/schema.py": EXAMPLE,
         "farmd/commands/field_words.py": "it says what fields of documents mean",
         "farmd/web/": "people follow rollouts on the page, and act on them",
         "farmd/kubernetes/": OUTSIDE,
@@ -99,7 +99,7 @@ EXCEPTIONS = {
     "deployments": {
         "farmd/cli/help_examples.py": EXAMPLE,
         "farmd/cli/synonyms.py": FOREIGN,
-        "farmd/commands/examples.py": EXAMPLE,
+        "farmd/commands/schema.py": EXAMPLE,
         "farmd/kubernetes/": FOREIGN,
         "farmd/cli/deploy": MANAGES,
         "farmd/cli/service_": MANAGES,
@@ -116,7 +116,7 @@ EXCEPTIONS = {
     "jobs": {
         "farmd/cli/help_examples.py": EXAMPLE,
         "farmd/cli/synonyms.py": FOREIGN,
-        "farmd/commands/examples.py": EXAMPLE,
+        "farmd/commands/schema.py": EXAMPLE,
         "farmd/commands/field_words.py": "it says what fields of documents mean",
         "farmd/kubernetes/": OUTSIDE,
         "farmd/cli/kubernetes.py": OUTSIDE,
@@ -138,7 +138,7 @@ EXCEPTIONS = {
     "jobtemplates": {
         "farmd/schedules/": "a schedule may name a template",
         "farmd/cli/help_examples.py": EXAMPLE,
-        "farmd/commands/examples.py": EXAMPLE,
+        "farmd/commands/schema.py": EXAMPLE,
         "farmd/commands/field_words.py": "it says what fields of documents mean",
     },
     "apps": {

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from farmd.cache.addresses import TOLD_SECONDS, Addresses
+from farmd.cache.agents import TOLD_SECONDS, Addresses
 from store.entry import Stored
 from store.features import ADDRESS
 from store.keys import Keys

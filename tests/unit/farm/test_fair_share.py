@@ -8,8 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from farmd.farm.claims import IDLE_SECONDS
-from farmd.farm.members import SLICE, Members, preferred
-from farmd.farm.membership import Features
+from farmd.farm.members import SLICE, Features, Members, preferred
 from farmd.farm.plan import FarmSettings, Item, Peer
 from store.farms import Member
 from tests.toys import KEYS, Farms

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from farmd.work.shortfalls import MOST, Shortfalls
+from farmd.work.owner import MOST, Shortfalls
 from tests.recorders import CountingRecorder
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from farmd.farm.membership import Features
+from farmd.farm.members import Features
 from farmd.kubernetes.contact import UNREACHED_SECONDS, Contact
 from farmd.kubernetes.errors import (
     Denials,

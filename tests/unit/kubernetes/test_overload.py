@@ -10,7 +10,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
-from farmd.farm.membership import Features
+from farmd.farm.members import Features
 from farmd.kubernetes.access import RequestIdentity
 from farmd.kubernetes.contact import UNREACHED_SECONDS, Contact
 from farmd.kubernetes.errors import TooManyRequests, Unavailable, UnknownOutcome
