@@ -22,7 +22,7 @@ from store.times import plain
 
 
 @command("start")
-@target("job-template", objects(KIND))
+@target("job-template", objects(KIND), "TEMPLATE")
 @click.option("--param", "given", multiple=True, metavar="NAME=VALUE", help="A parameter of the template.")
 @click.option("--input", "path", type=click.Path(), help="Send this file as the input; - is stdin.")
 @click.option("--id", "key", metavar="KEY", help="Start once per KEY, however often this is repeated.")
@@ -87,7 +87,7 @@ def _tell(invocation: Invocation, place: StartKey, answer: Started | None) -> No
 
 
 @command("starts", lists=True)
-@target("job-template", objects(KIND))
+@target("job-template", objects(KIND), "TEMPLATE")
 async def starts(invocation: Invocation, name: str) -> None:
     """The starts of a template: those that wait, and the answers that are kept, the newest first."""
 
@@ -99,7 +99,7 @@ async def starts(invocation: Invocation, name: str) -> None:
 
 
 @command("explain")
-@target("job-template", objects(KIND))
+@target("job-template", objects(KIND), "TEMPLATE")
 async def explain(invocation: Invocation, name: str) -> None:
     """How to start a job of a template, and whether its starts are answered now."""
     row = await JOB_TEMPLATE.row(invocation.call, name)

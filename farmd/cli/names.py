@@ -48,13 +48,13 @@ def checked_prefix(ctx: click.Context, param: click.Parameter, value: str) -> st
     return value
 
 
-def target(noun: str, complete: _Completion) -> Callable[[T], T]:
+def target(noun: str, complete: _Completion, metavar: str | None = None) -> Callable[[T], T]:
     """The argument ``name``: one object, as ``hello`` or as ``-o name`` prints it, ``rc/hello``."""
 
     def one(ctx: click.Context, param: click.Parameter, value: str) -> str:
         return checked(ctx, param, value).removeprefix(f"{noun}/")
 
-    return click.argument("name", callback=one, shell_complete=complete)
+    return click.argument("name", metavar=metavar, callback=one, shell_complete=complete)
 
 
 def all_checked(ctx: click.Context, param: click.Parameter, value: Sequence[str]) -> tuple[str, ...]:

@@ -44,6 +44,8 @@ def scalar(value: Any) -> Scalar:
 
 
 def _plain(value: Any) -> str:
+    if isinstance(value, msgspec.Struct):
+        return str(scalar(value))
     return msgspec.json.encode(value).decode() if isinstance(value, Mapping | list) else str(value)
 
 

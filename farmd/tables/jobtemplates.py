@@ -43,8 +43,11 @@ def usage(template: JobTemplate) -> str:
 async def besides(call: Call, template: JobTemplate) -> Details:
     """How to start it, its parameters, and its last starts."""
     rows, broken = await starts(call, template.name)
-    tables = {"Parameters": parameters(template), "Starts (newest first)": starts_table(call, rows[:LAST])}
-    return Details([("Start", usage(template))], tables, {"starts": plain(rows[:LAST])}, broken)
+    waiting = sum(row.state == "waiting" for row in rows)
+    shown = rows[max(0, waiting - LAST // 2) :][:LAST]  # the answers, however many starts wait
+    facts = [("Start", usage(template)), *([("Waiting", f"{waiting} starts")] if waiting else [])]
+    tables = {"Parameters": parameters(template), "Starts (newest first)": starts_table(call, shown)}
+    return Details(facts, tables, {"starts": plain(shown)}, broken)
 
 
 def parameters(template: JobTemplate) -> Table:

@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from farmd.commands.difference import fields
 from farmd.jobs.commands import JobSpec
 from farmd.jobtemplates.commands import FILE, job_of
 from store.errors import InputInvalid, RecordInvalid
-from store.jobtemplates import MAX_NAME, JobStart, JobTemplate, StartKey, place
+from store.jobtemplates import MAX_NAME, JobStart, JobTemplate, Parameter, StartKey, place
 from store.keys import Keys
 
 KEYS = Keys()
@@ -215,3 +216,9 @@ def test_a_start_is_told_from_one_that_asks_for_something_else() -> None:
     assert one.digest == JobStart(params={"b": "2", "a": "1"}, by="y").digest
     assert one.digest != JobStart(params={"a": "1", "b": "3"}).digest
     assert one.digest != JobStart(params={"a": "1", "b": "2"}, input="x").digest
+
+
+def test_a_changed_parameter_is_shown_as_files_have_it() -> None:
+    after = msgspec.structs.replace(template(), parameters={"width": Parameter(type="number")})
+    _, shown = fields(template(), after, {})
+    assert shown == {"parameters": 'width={"type":"number"}'}
