@@ -150,7 +150,7 @@ class Sidecars:
         each.failures = 1 if now - each.began >= reset else each.failures + 1
         each.due = now + min(maximum, initial * 2.0 ** min(each.failures - 1, 60))
         each.pid = 0
-        self.oom_kills = group.oom_kills(self._spec["group"]) if self._spec["memory"] else 0
+        self.oom_kills = group.oom_kills(self._spec.get("group", "")) if self._spec["memory"] else 0
         self._state[each.name].update(
             pid=0,
             ticks=0,

@@ -162,7 +162,7 @@ class HealthWatcher:
     def wait(self, pod: Pod) -> None:
         """Check nothing yet, or nothing more: the pod's workload does not run, but its start does."""
         self.end(pod)
-        pod.health = Health("unknown", pod.record.started, "its workload does not run")
+        pod.health = Health("unknown", pod.record.started)
         pod.spell, pod.failing_from = Spell(pod.health), math.inf
         pod.damper.begin(pod.health)
 

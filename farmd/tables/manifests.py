@@ -91,7 +91,7 @@ def facts(manifest: Manifest) -> list[tuple[str, str]]:
         ),
     ]
     first = [("Init", _init(each)) for each in manifest.init]
-    first += [("Sidecar", f"{each.name}: {shlex.join(each.command)}") for each in manifest.sidecars]
+    first += [("Beside", f"{each.name}: {shlex.join(each.command)}") for each in manifest.sidecars]
     told = [*told[:1], *first, *told[1:]]
     if manifest.container is not None:
         told.insert(0, ("Image", manifest.container.image))

@@ -25,7 +25,7 @@ from farmd.agent.secrets import SecretConfig
 from store.access import Exec
 from store.artifacts import Artifact
 from store.containers import Container, File, Mount, Secret
-from store.manifests import HealthCheck, Logs, Manifest, Port, Restart, Stop
+from store.manifests import AfterStop, HealthCheck, Init, Logs, Manifest, Port, Restart, Sidecar, Stop
 from store.peers import Peer
 from tests.age import files, identity, memory_folder, sealed
 from tests.agents import FAST, Agents, Running, alive, kill, logged, sha_of
@@ -498,3 +498,35 @@ async def test_nothing_that_a_persons_command_started_outlives_it(rig: Agents, m
 def processes(line: str) -> list[str]:
     found = subprocess.run(["pgrep", "-fx", line], capture_output=True, text=True, check=False)
     return found.stdout.split()
+
+
+async def test_r43_what_runs_around_it_shares_its_variables_and_ends_with_it(
+    rig: Agents, tmp_path: Path
+) -> None:
+    runtime = "systemd" if RICH == "systemd" else "process"
+    running = await rig.agent()
+    manifest = maker(runtime)(
+        "echo main; exec sleep 1000",
+        init=[Init(command=["/bin/sh", "-c", "echo init $FARMD_INSTANCE"])],
+        sidecars=[
+            Sidecar(name="side", command=["/bin/sh", "-c", "echo side $FARMD_INSTANCE; exec sleep 1000"])
+        ],
+        after_stop=[AfterStop(command=["/bin/sh", "-c", f"echo after $FARMD_INSTANCE > {tmp_path}/after"])],
+    )
+    await rig.want(manifest)
+    told = await rig.until(lambda r: r.phase == "running" and r.sidecars and r.sidecars["side"].runs)
+    assert await logged(running, "main") == "init web\nmain\n"
+    side = running.state.logs("web") / "side" / "current.log"
+
+    async def wrote() -> bool:
+        return side.read_text() == "side web\n"
+
+    await eventually(wrote, what="the sidecar's output")
+    [identity] = rig.identities()
+    children = Path(f"/proc/{identity.shim}/task/{identity.shim}/children").read_text().split()
+    assert len(children) == 2
+    await rig.unwant()
+    await rig.until_gone()
+    assert (tmp_path / "after").read_text() == "after web\n"
+    assert not alive(told)
+    assert not any(Path(f"/proc/{pid}").exists() for pid in children)

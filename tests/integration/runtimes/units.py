@@ -18,7 +18,7 @@ import pytest
 from farmd.agent import lease, shim
 from farmd.agent.runtimes import systemd
 from store.containers import Limits, Mount, Secret
-from store.manifests import HealthCheck, Manifest, Restart, Stop
+from store.manifests import HealthCheck, Manifest, Restart, Sidecar, Stop
 from store.presence import start_ticks
 from tests.agents import FAST, Agents, alive, logged
 from tests.fleet import eventually
@@ -51,6 +51,15 @@ async def test_memory_is_limited(rig: Agents) -> None:
     await rig.want(unit("echo up; tail /dev/zero", limits=Limits(memory=48 * 2**20), restart=HOUR))
     told = await rig.until(lambda r: r.exits)
     assert (told.exits[-1].code, told.reason) == (137, "out of memory: its limit is 48 MiB")
+
+
+async def test_r43_a_sidecar_that_runs_out_of_memory_is_told_as_such(rig: Agents) -> None:
+    await rig.agent()
+    hog = Sidecar(name="hog", command=["tail", "/dev/zero"])
+    await rig.want(unit("exec sleep 1000", limits=Limits(memory=48 * 2**20), restart=HOUR, sidecars=[hog]))
+    told = await rig.until(lambda r: r.sidecars and r.sidecars["hog"].reason)
+    assert told.sidecars["hog"].reason == "out of memory, ended by SIGKILL"
+    assert (told.phase, told.restarts, told.exits) == ("running", 0, [])
 
 
 async def test_tasks_are_limited(rig: Agents) -> None:

@@ -25,11 +25,12 @@ from farmd.agent.runtimes import container_files, process, runtime, shims
 from farmd.agent.runtimes.process import Processes
 from farmd.agent.runtimes.runtime import Busy, Launch
 from farmd.agent.runtimes.shims import SHIM, workload_lives
+from farmd.agent.secrets import Opened
 from farmd.agent.state import StateDirectory
 from farmd.agent.users import Users
 from farmd.runtime.clock import SystemClock
 from store.containers import Mount
-from store.manifests import Logs, Manifest
+from store.manifests import Init, Logs, Manifest
 from store.presence import boot_id, start_ticks
 from store.reality import Exit
 from tests.still_clock import StillClock
@@ -442,3 +443,19 @@ async def test_r26_a_shim_that_holds_no_lock_yet_is_waited_for(bench: Bench) -> 
         except BaseException:
             shim.kill()  # else the end of its block would wait for it and hide the failure
             raise
+
+
+def test_r43_the_output_that_people_are_shown_has_no_secret(bench: Bench) -> None:
+    script = f"echo the password is $PASSWORD; echo {'x' * 790}; exit 4"
+    manifest = Manifest(id="web", command=["true"], init=[Init(command=["/bin/sh", "-c", script])])
+    opened = Opened({"PASSWORD": "hunter" * 20}, {"key": b"file-value"})
+    launch = Launch(
+        instance="web", sha=SHA, manifest=manifest, ports={}, start="s1", started=time.time(), secrets=opened
+    )
+    identity = bench.processes.launch(launch)
+    bench.started.append(identity)
+    assert bench.exit().code == 4
+    text = (bench.state.directory("web") / "stages.json").read_text()
+    assert "hunter" not in text
+    assert "xxxx" in text
+    assert "hunter" in bench.log()  # the log is for those who may read it
