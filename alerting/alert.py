@@ -74,7 +74,7 @@ class Alert(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        """What all incidents of one sort share, such as ``FarmdNodeLost``: the key without the id at its
+        """The name of all incidents of one sort, such as ``FarmdNodeLost``: the key without the id at its
         end.
         """
         if self.labels.get("kind") == FREEZE:

@@ -32,7 +32,7 @@ class DeliveryRefused(AlertingError):
 class DeliveryFailed(AlertingError):
     """The receiver could not be reached, timed out or failed (5xx, 429): a later try may succeed.
 
-    ``after`` is how many seconds it asks to be left alone; 0: it does not say.
+    ``after``: seconds until the receiver accepts another try; 0: unknown.
     """
 
     code = "delivery_failed"

@@ -54,8 +54,8 @@ class Incident:
 
 
 class Outbox:
-    """The incidents of one sink. ``resend`` is in seconds, ``capacity`` a number of incidents. ``keep``: the
-    sink forgets an incident that it is not told again after so many seconds; 0: it does not.
+    """The incidents of one sink. ``resend`` is in seconds, ``capacity`` a number of incidents. ``keep``:
+    seconds after which the sink forgets an incident without a repeat; 0: never.
     """
 
     def __init__(
@@ -249,7 +249,7 @@ class Outbox:
                 del self._due[key]
 
     def come_back(self, keep: float) -> None:
-        """Undo ``leave``: tell the sink again of what it would forget."""
+        """Undo ``leave``: repeat to the sink what it would forget."""
         self._keep = keep
         for incident in sorted(self._incidents.values(), key=lambda each: each.told_at):
             if not incident.begins:
@@ -270,13 +270,13 @@ class Outbox:
 
     # -- what a sink must be told again, and how often it may be told ------------------------------
     def _keep_on(self, incident: Incident) -> None:
-        """Tell the sink again in time, if it would forget the incident."""
+        """Repeat the incident in time, if the sink would forget it."""
         if self._keep and not incident.ends and not incident.released:
             self._kept[incident.alert.incident_key] = incident
             self._kept.move_to_end(incident.alert.incident_key)
 
     def _repeat(self, now: float) -> None:
-        """Make the incidents due that the sink was told last; those that it was told first come first."""
+        """Make the incidents due that were sent most recently, in the order in which they were sent."""
         while self._kept:
             key, incident = next(iter(self._kept.items()))
             if incident.told_at + self._keep > now:
@@ -300,6 +300,6 @@ class Outbox:
 
 
 def _news(before: Alert, after: Alert) -> bool:
-    """Whether a sink that was told the one must be told the other at once."""
+    """Whether the second alert differs so much from the first that the sink must get it at once."""
     acknowledged = after.state == "acknowledged" != before.state
     return acknowledged or (after.urgency == "high" and before.urgency == "low")

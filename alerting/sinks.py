@@ -163,7 +163,7 @@ class Poster:
         raise DeliveryRefused(text, status=status)
 
     def _after(self, response: aiohttp.ClientResponse) -> float:
-        """Seconds that the receiver asks to be left alone; 0: it says nothing."""
+        """Seconds until the receiver accepts another try; 0: unknown."""
         text = response.headers.get("Retry-After", "")
         if text.isascii() and text.isdecimal():
             return min(LONGEST_AFTER, float(text))
@@ -184,7 +184,7 @@ def _soon(error: BaseException) -> bool:
 
 
 async def _said(response: aiohttp.ClientResponse, hidden: tuple[str, ...]) -> str:
-    """What a receiver says of its refusal, such as the field that it does not like."""
+    """The receiver's reason for a refusal, such as the invalid field."""
     text = " ".join((await response.content.read(MOST_BYTES)).decode(errors="replace").split())
     for secret in filter(None, hidden):
         text = text.replace(secret, "[hidden]")
@@ -209,7 +209,7 @@ ALERTMANAGER_SEVERITIES: dict[Urgency, str] = {"high": "critical", "low": "warni
 
 
 class AlertmanagerSink:
-    """Sends to one Alertmanager; ``url`` is its address, ``source`` the farm that tells."""
+    """Sends to one Alertmanager; ``url`` is its address, ``source`` the reporting farm."""
 
     name = "alertmanager"
 

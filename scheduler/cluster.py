@@ -90,7 +90,7 @@ class RuleSets:
         return self._rules[key]
 
     def able(self, need: str) -> Machines:
-        """The machines whose agents can do something, or cannot be asked."""
+        """The machines whose agents have a feature, or whose features are unknown."""
         key = ("feature", need)
         if key not in self._rules:
             self._rules[key] = self._where(
@@ -105,7 +105,7 @@ class RuleSets:
         return self._where(lambda node: rule.admission(rule.domain(node)) is Admission.OPEN)
 
     def _by_value(self, label: str) -> tuple[dict[str | None, Machines], Machines]:
-        """The machines by the value of a label, None where they have none; and those where nobody knows."""
+        """The machines by the value of a label (None: without it), and those with unknown labels."""
         found: dict[str | None, Machines] = {}
         unknown = 0
         for name, node in self._view.items():
@@ -266,7 +266,8 @@ class ClusterState:
         return [place.node for place in allocation(asked_of, count, view).assignments]
 
     def no_machine(self, request: PlacementRequest, service: str, machines: Machines = -1) -> NoMachine:
-        """The error that no machine takes a service, with the reasons; ``machines`` would.
+        """The error that no machine takes a service, with the reasons; ``machines`` are those that were
+        candidates.
 
         Machines with the same reasons are told together, and of many reasons the first: the message is kept
         in records, too.

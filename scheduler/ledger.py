@@ -194,7 +194,9 @@ def change_reservations(
 
 
 def confirmed(node: NodeView) -> Reservation:
-    """The node's record with the same map, one generation on: refused where the record has changed."""
+    """The node's record with the same map, one generation later, so that Consul refuses it if the record
+    has changed.
+    """
     record = Reserved(dict(node.reserved.instances), node.reserved.generation + 1)
     return Reservation(node.name, record, node.reserved_index, node.reserved_raw)
 

@@ -212,7 +212,7 @@ class PodAffinityRule(_PodRule):
         return Admission.OPEN if alone or near else Admission.CLOSED
 
     def value(self, domain: str | None) -> float:
-        """In [0, 1], the same for ever."""
+        """A value in [0, 1] that never changes."""
         text = f"{self._rule.selector}/{domain}".encode()
         return hashlib.blake2b(text, digest_size=1).digest()[0] / 255
 

@@ -185,7 +185,7 @@ class VolumeScheduler:
         return missing
 
     def _sharing(self, missing: Iterable[_Shared]) -> _Shares:
-        """Which services stand together: those of one volume that is to be made, and those of one group."""
+        """The services that run together: those with one new volume, and those of one group."""
         groups: dict[str, list[VolumeUser]] = {}
         for user in self._users:
             if user.together:
@@ -199,7 +199,9 @@ class VolumeScheduler:
         return found
 
     def _propagate(self, sets: dict[str, Machines], shares: _Shares, touched: Iterable[str]) -> None:
-        """Leave services that stand together what suits all of them; the sets of ``touched`` have changed."""
+        """Reduce the machines of services that run together to those that suit all of them; the sets of
+        ``touched`` have changed.
+        """
         waiting = dict.fromkeys(touched)
         while waiting:
             for what, users in shares.get(waiting.popitem()[0], ()):
@@ -215,7 +217,7 @@ class VolumeScheduler:
                         waiting[user.service] = None
 
     def _gather(self, sets: dict[str, Machines], shares: _Shares) -> None:
-        """Choose one machine for each group: where most of its pods stand, else the emptiest."""
+        """Choose one machine per group: the one with most of its pods, otherwise the emptiest."""
         for group in sorted({user.together for user in self._users if user.together}):
             users = [user for user in self._users if user.together == group]
             common = sets[users[0].service]

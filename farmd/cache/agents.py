@@ -52,7 +52,7 @@ class Addresses:
         caches.agents.subscribe(self._changed)
 
     def host(self, node: str) -> str:
-        """The host of a node; empty where none is known, or its agent is absent and people say nothing."""
+        """The host of a node; empty if it is unknown, or if its agent is absent and no person set it."""
         stored = self._caches.nodes.get(self._keys.node(node))
         seen = self._seen.get(node)
         return (stored.record.address if stored is not None else "") or (
@@ -60,8 +60,8 @@ class Addresses:
         )
 
     def doubt(self, node: str) -> str:
-        """Why a node's address is doubted, or that it changed lately; empty: neither, or people say where the
-        node is.
+        """Why a node's address is in doubt, or that it changed recently; empty: neither, or a person set
+        it.
         """
         stored, moved = self._caches.nodes.get(self._keys.node(node)), self._moved.get(node)
         if stored is not None and stored.record.address:
@@ -75,7 +75,7 @@ class Addresses:
         )
 
     def told_for(self, node: str) -> float | None:
-        """For how many seconds people are told of a change of its host; None: there was none lately."""
+        """For how many more seconds a change of the node's host is reported; None: no recent change."""
         move = self._moves.get(node)
         left = 0.0 if move is None else move.until - self._caches.clock.mono()
         if move is not None and left <= 0:

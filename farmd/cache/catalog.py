@@ -1,4 +1,4 @@
-"""What stands in Consul's catalogue under the cluster's mark, for all workers of a farm.
+"""The entries of Consul's catalogue with the cluster's mark, for all workers of a farm.
 
 One query per farm is parked, whatever the number of services and nodes (R23): it returns when somebody
 registers or removes an instance. Checks and nodes are looked at once a minute besides. What must never break:

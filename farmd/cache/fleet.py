@@ -319,7 +319,7 @@ class FleetIndex:
         self._forget_processes(owner)
 
     def follow(self, owner: str, follower: str, wake: Wake) -> None:
-        """Set ``wake``, too, when something of an owner's changed whose pods the follower changes (R14)."""
+        """Set ``wake`` also after changes of an owner whose pods the follower manages (R14)."""
         self._followers.setdefault(owner, {})[follower] = wake
 
     def unfollow(self, owner: str, follower: str) -> None:
@@ -394,7 +394,7 @@ class FleetIndex:
         self.wake(owners | self._unschedulable if went else owners)
 
     def _keep_place(self, place: Place, stored: Stored[Intent] | None) -> None:
-        """Where an intent stands and no pod, count the place as its owner's."""
+        """Count a place with an intent and no pod as its owner's."""
         owner = stored.record.owner if stored is not None else "unknown" if self.unreadable(place) else ""
         if owner and not self._fleet.owner_at(*place):
             self._bare[place] = owner

@@ -25,7 +25,8 @@ PASSING, ABSENT, FAILING = "available", "the agent of its node is absent", "not 
 def pods(
     cluster: str, service: str, seen: Iterable[Sighting], standing: dict[str, Standing], new: Collection[str]
 ) -> tuple[CatalogPod, ...]:
-    """The pods that the catalogue is to name: all endpoints, and the pods that it names and that are none.
+    """The pods that the catalogue should name: all endpoints, and pods that it names already and that are no
+    longer endpoints.
 
     ``new`` are the owners whose version a rollout brings. The endpoints of before are those that the
     catalogue names, so that a farm which takes the service over empties no answer, either.
@@ -64,7 +65,7 @@ def members(
     absent: Collection[str],
     standing: Mapping[str, Standing],
 ) -> tuple[CatalogPod, ...]:
-    """The farms, or the agents, that the catalogue is to name.
+    """The farms, or the agents, that the catalogue should name.
 
     ``present``: address and version of each; ``absent`` are those that may come back, whose entries stay.
     """
@@ -137,7 +138,7 @@ def _entry(seen: Snapshot, pod: CatalogPod) -> Standing:
 
 
 def _stays(before: Standing, after: Standing | None) -> bool:
-    """Whether an entry on somebody else's node still says where its pod serves."""
+    """Whether an entry on a foreign node still has the right address of its pod."""
     return after is not None and _passes(after) and same(before, after)
 
 

@@ -58,7 +58,7 @@ def _ident(change: Change) -> str:
 
 
 def explained(error: AccessDenied) -> AccessDenied:
-    """A denial of the catalogue with the rules that the token lacks, which Consul itself may not name."""
+    """A denial with the missing rules of the token, which Consul does not always name."""
     lacks = dict.fromkeys(filter(None, map(catalog.rule, error.fields.get("keys", ()))))
     told = f": the token lacks {' and '.join(lacks)}" if lacks else ""
     return AccessDenied(f"{error.message}{told}; {RULES}", **error.fields)
@@ -150,7 +150,7 @@ class ServiceWorker(CatalogWorker[Snapshot, Plan]):
         return Snapshot(context.cluster, service, pods, standing, view.nodes, after)
 
     def _new(self, service: Service) -> set[str]:
-        """The owners whose version is to take another's place, while both serve."""
+        """The owners with the new version during a rollout in which both versions serve."""
         active = {ref.partition("/")[2]: ref for ref in service.active}
         pairs = ((each.record.old, each.record.new) for each in self._shared.switching())
         return {active[new] for old, new in pairs if {old, new} <= active.keys()}
@@ -202,7 +202,7 @@ class ServiceWorker(CatalogWorker[Snapshot, Plan]):
         return done
 
     def _free(self, changes: Sequence[Change]) -> Sequence[Change]:
-        """The changes that nobody contests; where there are none, the one that waited longest."""
+        """The uncontested changes; if there are none, the change that has waited longest."""
         by_id = {_ident(each): each for each in changes}
         first = [by_id[ident] for ident in self._contested if ident in by_id][:1]
         return [each for each in changes if _ident(each) not in self._contested] or first
@@ -228,7 +228,7 @@ class MembersWorker(ServiceWorker):
     __slots__ = ()
 
     async def read(self) -> Snapshot | Outcome:
-        """Who is present, and the entries."""
+        """The present farms and agents, and the entries."""
         context, item = self.context, self.claim.item
         tree: PrefixCache[Any] = context.caches.farms if item == catalog.FARMS else context.caches.agents
         await self._shared.view.fresh()
@@ -322,7 +322,9 @@ class LeftoverWorker(CatalogWorker[Leftovers, Leftovers]):
         return [each for each in view.of(service).values() if each.node in nodes]
 
     def _proof(self, service: str) -> Operation | None:
-        """The check that a service asks for nothing; None: it does, or nobody can tell (R10)."""
+        """The check that a service does not ask for an entry; None: it asks, or its record does not
+        decode (R10).
+        """
         tree, key = self._shared.tree, self.context.keys.record(SERVICES.name, service)
         if key in tree.broken:
             return None
@@ -362,5 +364,5 @@ class LeftoverWorker(CatalogWorker[Leftovers, Leftovers]):
         return done
 
     def describe(self, snapshot: Leftovers, plan: Leftovers) -> None:
-        """None: it has nothing to tell unless it is blocked."""
+        """No status, unless it is blocked."""
         return

@@ -262,7 +262,7 @@ class Ensured:
 
 
 async def ensured(call: Call, spec: Document, standing: Record | None = None) -> Ensured:
-    """The manifests of a document; one that says the same as a manifest of ``standing`` is that one."""
+    """The manifests of a document; one that equals a manifest of ``standing`` keeps its digest."""
     pod: Manifest | None = getattr(spec, "pod", None)
     pods: tuple[Manifest, ...] = getattr(spec, "pods", ()) if pod is None else (pod,)
     known = [*getattr(standing, "manifests", ())]

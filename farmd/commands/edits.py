@@ -81,7 +81,7 @@ async def _written(*_: Any) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Edits(Generic[S, T]):
-    """The description of the records that people name by one noun, such as ``rc``.
+    """The description of a kind's records, which have one noun on the command line, such as ``rc``.
 
     Attributes:
         file: how people write one, and the type of its record. The store's family of that type
@@ -292,7 +292,7 @@ class Edits(Generic[S, T]):
         return named
 
     async def look(self, call: Call, target: str) -> Stored[T]:
-        """A record to read, by name, id or the beginning of its id, of which the caller is told.
+        """A record to read, by name, id or the beginning of its id. The caller gets the full id.
 
         Raises:
             NotFound: as ``find``. Ambiguous: several ids begin so.
@@ -311,7 +311,7 @@ class Edits(Generic[S, T]):
         return await overview.row_of(call.client, call.keys, self.kind, await self.look(call, target))
 
     async def _gone(self, call: Call, target: str, error: NotFound) -> NotFound:
-        """The same error with how the item ended, where items end by themselves."""
+        """The same error with how the item ended, for kinds whose items end by themselves."""
         if error.fields.get("hint") or not (self.words.ended and target):
             return error
         over = await self.past(call, target) if self.past is not None and "/" not in target else None

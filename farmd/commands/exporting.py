@@ -1,4 +1,4 @@
-"""Writes what people declared of a fleet as files, and turns such files into changes of the store."""
+"""Exports what people declared as files, and turns such files into changes of the store."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ async def _config(call: Call, to: Written) -> None:
 
 
 def _headed(noun: str, documents: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Documents that say what they are."""
+    """Documents with a head that names their kind."""
     ordered = sorted(documents, key=lambda document: str(document["name"]))
     return [headed(noun, document) for document in ordered]
 

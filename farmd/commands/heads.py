@@ -17,7 +17,7 @@ _WAYS = {"service": APPLY, "node": "farmctl import FILE"}
 
 
 def own(data: Any) -> bool:
-    """Whether a document says that it is one of farmd's."""
+    """Whether the head of a document names one of farmd's kinds."""
     return isinstance(data, Mapping) and str(data.get("apiVersion", "")).startswith("farmd/")
 
 
@@ -59,7 +59,7 @@ def refuse_compose(data: Mapping[str, Any], expected: str, source: str) -> None:
 
 
 def headed(noun: str, document: Mapping[str, Any]) -> dict[str, Any]:
-    """A document that says what it is."""
+    """A document with a head that names its kind."""
     return {"apiVersion": API_VERSION, "kind": noun, **document}
 
 

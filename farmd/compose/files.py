@@ -135,7 +135,7 @@ def secrets_of(
 def _travels(
     where: str, name: str, said: schema.Config | schema.Secret, context: ProjectContext
 ) -> ConfigSpec:
-    """What a file or a variable of the person who deploys holds."""
+    """The content of a file or a variable of the person who deploys."""
     if said.environment:
         if said.environment not in context.env:
             refuse(f"{where}.environment", said.environment, "a variable that is set")

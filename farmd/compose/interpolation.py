@@ -62,7 +62,7 @@ class Interpolation:
         return "".join([*parts, template[at:]])
 
     def _one(self, template: str, at: int, path: str) -> tuple[str, int]:
-        """What stands for the variable behind the ``$`` before ``at``, and where the text goes on."""
+        """The value of the variable after the ``$`` before ``at``, and the position behind it."""
         if template.startswith("$", at):
             return "$", at + 1
         braced = template.startswith("{", at)

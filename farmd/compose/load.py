@@ -103,7 +103,7 @@ def _lines(node: yaml.Node | None, path: str) -> Iterator[tuple[str, int]]:
 
 
 def _extended(key: str, bases: Bases) -> list[tuple[str, str]]:
-    """Where a key of a service may stand in those that it extends, the farthest one first."""
+    """The places of a service's key in the services that it extends, the farthest first."""
     for service, known in bases.items():
         own = f"services.{service}"
         if _begins(key, own):

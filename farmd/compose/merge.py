@@ -28,7 +28,7 @@ class Reset:
 
 @dataclass(frozen=True, slots=True)
 class Override:
-    """``!override``: this value stands for all of what earlier files give."""
+    """``!override``: this value replaces everything from earlier files."""
 
     value: Any
 

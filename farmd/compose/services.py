@@ -1,6 +1,6 @@
-"""A service of a compose document as a spec of this house.
+"""A service of a compose document as farmd's own spec.
 
-Nothing is read here but what stands in the document and the files that it names.
+It reads only the document and the files that the document names.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def resources(where: str, said: schema.Service) -> Resources:
 
 
 def one(where: str, key: str, value: T, other_key: str, other: T) -> T:
-    """What two keys say that mean the same; 0 and None say nothing."""
+    """The value of two keys with the same meaning; 0 and None are no values."""
     if value and other and value != other:
         refuse(f"{where}.{key}", value, f"as in {other_key} ({word(other)}), or neither")
     return other or value
@@ -310,7 +310,9 @@ def _log(where: str, said: schema.Logging) -> LogDriver | None:
 
 
 def _restart(where: str, name: str, said: schema.Service, context: ProjectContext) -> Restart:
-    """When it is started again: always if nobody says, but not what another service waits to end."""
+    """The restart policy: always by default, but not for a service that another one waits for to
+    complete.
+    """
     awaited = context.awaited.get(name, "")
     policy = said.deploy.restart_policy
     if policy is not None:

@@ -82,7 +82,7 @@ def key(
     check: Callable[[Any], object] | None = None,
     **limits: Any,
 ) -> msgspec.Meta:
-    """What a key means and accepts.
+    """The meaning of a key and the values that it accepts.
 
     Args:
         form: what it accepts, where its type and limits do not say it.

@@ -75,5 +75,7 @@ class KubernetesSection(Section, frozen=True):
     ] = KNATIVE_NAMESPACE
 
     def configured(self, env: Mapping[str, str]) -> bool:
-        """Whether anything says where an API server is. ``~/.kube/config`` does not: see ``access``."""
+        """Whether the address of an API server is configured. ``~/.kube/config`` does not: see
+        ``access``.
+        """
         return bool(self.kubeconfig or env.get("KUBECONFIG") or env.get("KUBERNETES_SERVICE_HOST"))

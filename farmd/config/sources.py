@@ -90,7 +90,7 @@ def _value(one: Key, given: Any) -> Any:
 
 
 def _parsed(kind: Any, text: str) -> Any:
-    """The value that a text stands for; the text itself where it is none.
+    """The value of a text; the text itself if it is not a value.
 
     Raises:
         InputInvalid, ValueError: it is none, and the reason says more than the type.

@@ -1,4 +1,4 @@
-"""What somebody else needs to see what is wrong with a cluster, without its secrets: parts of an archive.
+"""The parts of an archive for diagnosing a cluster elsewhere, without its secrets.
 
 What must never break: no manifest, no environment and no token is in any part. Records whose content people
 choose freely are left out, and of Consul's own answers only single fields are taken. A part that cannot be

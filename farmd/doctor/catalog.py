@@ -74,7 +74,7 @@ def _ours(cluster: str, node: Node) -> bool:
 
 
 def facts(survey: Survey, seen: Catalogue) -> dict[str, str]:
-    """How many entries there are; none where nothing is there and nothing asks to be."""
+    """The number of entries; no fact if there are none and no service asks for one."""
     count = sum(map(len, seen.entries.values()))
     asked = sum(service.catalog is not None for _, service in survey.decoded(KIND, Service))
     if not (count or asked):
@@ -184,7 +184,7 @@ def _drift(survey: Survey, seen: Catalogue) -> Iterator[Finding]:
 
 
 def _placed(survey: Survey, service: str) -> int:
-    """How many entries the worker of a service says that there are; 0 where it does not say."""
+    """The number of entries from the status of a service's worker; 0 if it has none."""
     entry = survey.trees["status"].get(survey.keys.status("catalog", service))
     if entry is None:
         return 0

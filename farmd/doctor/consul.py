@@ -30,7 +30,7 @@ TRANSACTION_BYTES = MAX_MANIFEST_BYTES * 4 // 3 + 64 * 1024
 
 
 async def told(client: ConsulClient) -> AgentSelf:
-    """What the agent of Consul tells of itself; all of it is empty if the token may not read it.
+    """The settings of Consul's agent; all of them are empty if the token may not read them.
 
     Raises:
         StoreError: it cannot be reached.
@@ -42,7 +42,7 @@ async def told(client: ConsulClient) -> AgentSelf:
 
 
 async def check(client: ConsulClient, own: AgentSelf) -> Report:
-    """Ask the server for its leader, and judge what its agent told of itself.
+    """Ask the server for its leader, and judge the settings of its agent.
 
     Raises:
         StoreError: it cannot be reached at all.

@@ -79,7 +79,7 @@ def _runs(survey: Survey) -> Iterator[Finding]:
 
 
 def _managed(survey: Survey) -> Iterator[Finding]:
-    """Records whose manager is gone: people may not change them, and no manager will ever free them."""
+    """Records whose manager is gone. People may not change them, and no manager will ever release them."""
     for family in survey.trees:
         for entry in survey.well_formed(family) if named(family) else ():
             try:

@@ -64,7 +64,7 @@ class Finding:
         return self.removal is not None or bool(self.registers)
 
     def document(self) -> dict[str, str | bool]:
-        """What people and programs are told of it, as plain data."""
+        """The finding as plain data."""
         return {name: getattr(self, name) for name in ("code", "object", "explanation", "fix", "fixable")}
 
     def fits(self, target: str) -> bool:

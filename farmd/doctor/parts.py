@@ -31,7 +31,7 @@ def check(survey: Survey) -> list[Finding]:
 
 
 def _parts(survey: Survey) -> Iterator[Finding]:
-    """Records that belong to one that is gone: people may not change them, and nobody else ever will."""
+    """Parts of records that are gone. People may not change them, and nothing else ever will."""
     for entry, record in survey.named():
         of, _, item = getattr(record, "part_of", "").partition("/")
         whole = survey.keys.record(of, item)
@@ -118,7 +118,7 @@ def _volumes(survey: Survey) -> Iterator[Finding]:
 
 
 def _names(survey: Survey) -> Iterator[Finding]:
-    """Names of volumes that no node has: nobody could make one of that name."""
+    """Names of volumes that no node has. No volume of such a name can be created."""
     nodes = dict(survey.decoded("nodes", Node))
     if len(nodes) < sum(1 for _ in survey.well_formed("nodes")):
         return  # one that does not decode may have it

@@ -150,7 +150,8 @@ def _app(survey: Survey, family: str, entry: Entry) -> WayOut:
 
 
 def _volumes(survey: Survey, node: str) -> dict[str, NodeVolume]:
-    """The volumes that their names, or pods of the node, tell of: without them they were made anew elsewhere.
+    """The volumes of a node from their names and its pods. Without them they would be created again, empty,
+    elsewhere.
 
     A name tells of one node where several have the volume.
     """
@@ -202,7 +203,7 @@ def _name(survey: Survey, family: str, entry: Entry) -> WayOut:
 
 
 def run(survey: Survey, family: str, entry: Entry) -> WayOut:
-    """The way out for the run of a job that does not tell how far the job is."""
+    """The fix for a job's run that does not hold the job's progress."""
     what = "restarts its job: completed slots run again, and it has all its retries"
     item = survey.keys.last_part(entry.key)
     recorded = any(job.id == item and job.recorded for _, job in survey.decoded(JOBS.name, Job))

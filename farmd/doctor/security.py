@@ -69,7 +69,7 @@ def _counting(survey: Survey) -> Iterator[Signature]:
 
 
 def _by(held: list[Signature], now: float) -> str:
-    """The keys that nobody trusts, of the signatures that would hold now otherwise."""
+    """The untrusted keys of the signatures that would be valid now otherwise."""
     keys = sorted({each.key_id for each in held if _until([each.statement], now) > now})
     return f", because no node trusts key {listed(keys, 3)} for it" if keys else ""
 
@@ -172,7 +172,7 @@ FIX = "change its manifest, for example by naming its user: the new pod runs as 
 
 
 def check_users(survey: Survey) -> Iterator[Finding]:
-    """A finding for each such pod."""
+    """A finding per pod that runs as root although its node would not start it as root now."""
     for entry, reality in survey.decoded("reality", Reality):
         if reality.old_user:
             node, instance = survey.keys.reality_parts(entry.key)

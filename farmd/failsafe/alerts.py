@@ -127,7 +127,9 @@ class FreezeAlerts:
         )
 
     async def _acknowledge(self) -> None:
-        """Tell, once for each word, that a person acknowledged the evidence of all freezes of an incident."""
+        """Report, once per acknowledgement, that a person acknowledged the evidence of all freezes of an
+        incident.
+        """
         for key in sorted(self._told):
             records = self._records(key)
             words = tuple(record.acknowledgement for record in records if acknowledged(record))

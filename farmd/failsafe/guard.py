@@ -159,7 +159,7 @@ class FailsafeGuard:
     def frozen_index(self) -> int:
         """ModifyIndex of the freeze; a record that changed later carries a person's explicit command.
 
-        A doubt that nobody recorded began at the highest index that this farm had read.
+        A doubt that is not recorded began at the highest index that this farm had read.
         """
         stored = self.cache.get(self._key)
         return max(stored.create_index if stored else 0, self._doubt_index)

@@ -113,7 +113,7 @@ def known(caches: Caches) -> set[str]:
 async def referenced(
     client: ConsulClient, keys: Keys, cluster: str, clock: Clock, wanted: Set[str]
 ) -> frozenset[str]:
-    """The wanted digests to which anything refers.
+    """Those of the digests that any record refers to.
 
     Raises:
         NotRegistered: an answer lacks its sentinel or has another cluster's id: it proves nothing.

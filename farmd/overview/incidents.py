@@ -1,6 +1,7 @@
-"""The incidents that farms have told people of, and that are not over, whichever farm told.
+"""The open incidents that farms have reported, whichever farm did.
 
-They stand where the next owner finds them: in the statuses of items, in freezes, and in the pins of clusters.
+They are stored where the next owner finds them: in the statuses of items, in freezes, and in the pins of
+clusters.
 """
 
 from __future__ import annotations

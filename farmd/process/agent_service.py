@@ -130,7 +130,7 @@ def _mount(app: web.Application, agent: Agent, dependencies: Dependencies) -> No
 
 
 def _safe(request: web.Request) -> bool:
-    """Whether nobody overhears a request: it came by TLS, or from this machine without a proxy."""
+    """Whether a request cannot be overheard: it came by TLS, or from this machine without a proxy."""
     here = hosts.loopback(request.remote or "") and not any(map(of_proxy, request.headers))
     return request.secure or here
 

@@ -146,7 +146,7 @@ def sink_of(
     environ: Mapping[str, str],
     attempts: int = 5,
 ) -> Sink:
-    """The sink that a section describes; ``source`` is the process that tells."""
+    """The sink that a section describes; ``source`` is the reporting process."""
     poster = Poster(http, clock, rng, timeout=section.timeout, attempts=attempts)
     secret = _secret_of(section, environ)
     match section.type:

@@ -65,7 +65,7 @@ class Rights:
         tell(self.denied)
 
     def found(self, denied: str) -> None:
-        """What it lacks from now on."""
+        """Set the rights that the token lacks from now on."""
         self.denied = denied
         for tell in self._watchers:
             tell(denied)
@@ -117,7 +117,7 @@ class Permitted:
             await self._clock.sleep(DENIED_SECONDS if self._rights.denied or found is None else GOOD_SECONDS)
 
     async def _missing(self) -> str | None:
-        """What the token may not do; None: Consul does not tell now."""
+        """The rights that the token lacks; None: Consul does not answer that now."""
         writes, reads = self._needed
         asked = [operations.check_not_exists(key) for key in writes]
         try:

@@ -33,7 +33,7 @@ class EndedOtherwise(FarmdError):
 
 
 class Stale(EndedOtherwise):
-    """What stands changed between the plan and its beginning; nothing was touched."""
+    """The present state changed between the plan and its start; nothing was touched."""
 
     code = "stale"
 

@@ -138,7 +138,7 @@ def judge(
 ) -> Decision:
     """Decide about one start, from all signatures of its manifest and what people revoked.
 
-    Of several refusals the one of the signature that came furthest is told.
+    Of several refusals, the one of the signature that passed the most checks is reported.
     """
     if not _fits(question):
         return Refused(
@@ -160,7 +160,7 @@ def judge(
 def _one(
     question: Question, signature: Signature, trust: Trust, revoked: Revoked
 ) -> Allowed | tuple[int, str]:
-    """What one signature says: allowed, or how far it came and why no further."""
+    """The verdict of one signature: allowed, or how many checks it passed and which one failed."""
     said = signature.statement
     if said.digest != question.digest:
         return 1, "it is signed for another manifest"
