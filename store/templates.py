@@ -88,5 +88,6 @@ def rendered(text: str, env: Mapping[str, str], endpoints: Endpoints, used: set[
     except MemoryError as error:
         raise Unfit("it needs too much memory") from error
     except (TemplateError, *_FAILURES) as error:
-        raise Unfit(str(error).splitlines()[0][:300] if str(error) else type(error).__name__) from error
+        text = str(error).replace("'dict object' has no attribute", "found no variable or field")
+        raise Unfit(text.splitlines()[0][:300] if text else type(error).__name__) from error
     return "".join(parts)

@@ -85,9 +85,13 @@ def write(path: Path, content: bytes, owner: tuple[int, int], mode: int, *, fres
         OSError: it cannot be written.
     """
     if not fresh:
-        with path.open("r+b", buffering=0) as file:
-            file.write(content)
-            file.truncate(len(content))
+        path.chmod(mode | 0o200)  # an agent that is not root may not write to its own file without this
+        try:
+            with path.open("r+b", buffering=0) as file:
+                file.write(content)
+                file.truncate(len(content))
+        finally:
+            path.chmod(mode)
         return
     part = path.with_name(f".{path.name}.new")
     with contextlib.suppress(FileNotFoundError):

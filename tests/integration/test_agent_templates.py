@@ -121,7 +121,7 @@ async def test_r45_a_pod_is_told_of_each_change_and_keeps_its_process(rig: Agent
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("{{ env.NONE }}", "has no attribute 'NONE'"),
+        ("{{ env.NONE }}", "found no variable or field 'NONE'"),
         ('{{ service("none") }}', "service 'none' does not exist"),
         ("{% for a in range(9999) %}{% for b in range(9999) %}{% endfor %}{% endfor %}", "1 s of CPU time"),
         ("{{ 'x' * 10 ** 9 }}", "too much memory"),
