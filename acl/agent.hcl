@@ -22,8 +22,9 @@ key "farmd/agents/@NODE@" { policy = "write" }
 key "farmd/intent/@NODE@/.present" { policy = "write" }
 key "farmd/nodes/@NODE@" { policy = "read" }
 
-# One-time keys for this node's logs, and for commands in its pods: the agent deletes each before it answers.
+# One-time keys for this node's logs and for what its pods use, and for commands in its pods: the agent deletes each before it answers.
 key_prefix "farmd/access/logs/@NODE@/" { policy = "write" }
+key_prefix "farmd/access/usage/@NODE@/" { policy = "write" }
 key_prefix "farmd/access/exec/@NODE@/" { policy = "write" }
 
 session "@CONSUL@" { policy = "write" }

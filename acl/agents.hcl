@@ -12,6 +12,7 @@ key_prefix "farmd/reality/" { policy = "write" }
 key_prefix "farmd/agents/" { policy = "write" }
 key_prefix "farmd/nodes/" { policy = "read" }
 key_prefix "farmd/access/logs/" { policy = "write" }
+key_prefix "farmd/access/usage/" { policy = "write" }
 # Not access/exec/: with it one agent could run commands on all nodes. So farmctl pod exec needs agent.hcl.
 
 session_prefix "" { policy = "write" }

@@ -17,8 +17,9 @@ import msgspec
 from store.times import Time
 
 FAMILY = "access"
-LOGS, EXEC = "logs", "exec"
-"""The purposes: reading pods and their output; commands, files and connections in a pod."""
+LOGS, EXEC, USAGE = "logs", "exec", "usage"
+"""The purposes: reading pods and their output; commands, files and connections in a pod; what pods use, for
+farms' pages."""
 HEADER = "Farmd-Key"
 REFUSED = "Farmd-Refused"
 """The reason for a client that asked for a WebSocket: such clients do not read the body of a refusal."""

@@ -28,6 +28,9 @@ ENFORCED = f"{SIGNATURES}enforce"
 BOUND = f"{SIGNATURES}2"
 """The agent knows signatures that name the cluster; older agents take them for false."""
 
+USAGE = "usage.1"
+"""The agent tells farms what its pods use, by a one-time key of a purpose of its own."""
+
 ADDRESS = "address.1"
 """The agent takes another session when its address changes; within one session it has one address."""
 

@@ -26,7 +26,7 @@ from store.ports import Clock
 
 log = structlog.get_logger()
 
-GUARDED = "/v1/pods"
+GUARDED, USAGE = "/v1/pods", "/v1/usage"
 TOLERANCE_SECONDS = 60.0
 """By how much the clocks of this node and of who made a key may differ."""
 BURNT_SECONDS, MOST_BURNT = 300.0, 10_000
@@ -51,19 +51,24 @@ class Door:
     """Admits requests for pods and their logs; ``bearer`` tells whose token a request has, or refuses it."""
 
     def __init__(
-        self, section: WebSection, bearer: Callable[[web.Request], object | None], keys: OneTimeKeys
+        self,
+        section: WebSection,
+        bearer: Callable[[web.Request], object | None],
+        keys: OneTimeKeys,
+        usage: OneTimeKeys,
     ) -> None:
         self._section = section
         self._bearer = bearer
         self._keys = keys
+        self._usage = usage
 
     @web.middleware
     async def admits(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Refuse a request for pods that has no credential."""
-        guarded = request.path == GUARDED or request.path.startswith(f"{GUARDED}/")
-        if guarded and asks_for_keys(self._section):
+        of_pods = request.path == GUARDED or request.path.startswith(f"{GUARDED}/")
+        if (of_pods or request.path == USAGE) and asks_for_keys(self._section):
             if (key := request.headers.get(access.HEADER)) is not None:
-                await self._keys.use(key, request)
+                await (self._keys if of_pods else self._usage).use(key, request)
             elif self._bearer(request) is None:
                 raise web.HTTPUnauthorized(reason=NEEDED, text=HELP, headers={"WWW-Authenticate": "Bearer"})
         return await handler(request)

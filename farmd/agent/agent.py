@@ -125,7 +125,7 @@ class Agent:
         )
         able = [
             *(features.JOBS, features.ADDRESS, features.LEAVING, features.RESTART_AFTER, features.LOGS),
-            *(features.INIT, features.AFTER_STOP, features.SIDECARS),
+            *(features.INIT, features.AFTER_STOP, features.SIDECARS, features.USAGE),
             *([features.ACCESS] if config.asks_for_keys else []),
             *([features.EXEC] if config.exec else []),
             *([] if signing is None else [f"{features.SIGNATURES}{signing.policy}", features.BOUND]),

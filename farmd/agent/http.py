@@ -36,7 +36,7 @@ def _anywhere(_: web.Request) -> AbstractContextManager[None]:
 
 
 def add_routes(app: web.Application, agent: Agent, clock: Clock, parked: Parked = _anywhere) -> None:
-    """Mount ``GET /v1/pods``, ``GET /v1/pods/{instance}/usage`` and
+    """Mount ``GET /v1/pods``, ``GET /v1/usage``, ``GET /v1/pods/{instance}/usage`` and
     ``GET /v1/pods/{instance}/logs?lines=N&follow=1``. A pod without a control group has no usage (null);
     beside it stands how its output is forwarded.
 
@@ -65,6 +65,10 @@ def add_routes(app: web.Application, agent: Agent, clock: Clock, parked: Parked 
         found = agent.usages.found.get(instance)
         return web.json_response({"usage": plain(found), "logs": plain(agent.forwarder.of(instance))})
 
+    async def usages(_: web.Request) -> web.Response:
+        await agent.usages.look()
+        return web.json_response({"usage": plain(dict(sorted(agent.usages.found.items())))})
+
     async def pod_logs(request: web.Request) -> web.StreamResponse:
         instance = request.match_info["instance"]
         directory, known = _log(agent, instance, request.query.get("process", MAIN))
@@ -90,6 +94,7 @@ def add_routes(app: web.Application, agent: Agent, clock: Clock, parked: Parked 
 
     app.router.add_get("/v1/pods", pods)
     app.router.add_get("/v1/pods/{instance}/usage", usage)
+    app.router.add_get("/v1/usage", usages)
     app.router.add_get("/v1/pods/{instance}/logs", pod_logs)
     app.on_shutdown.append(close)
 

@@ -21,6 +21,7 @@ from farmd.overview import PodRow
 from farmd.tables import manifests as manifest_facts
 from farmd.tables.model import Table, clean
 from farmd.tables.pods import facts, log_facts, pod_table, usage_facts
+from farmd.tables.usage import OfPod
 from store import families, selectors
 from store.errors import Ambiguous, NotFound
 from store.keys import valid_instance, valid_segment
@@ -120,7 +121,7 @@ async def describe(invocation: Invocation, pod: str) -> None:
 async def _show(invocation: Invocation, row: PodRow) -> None:
     output = invocation.settings.output
     manifest, runs = await manifest_facts.read(invocation.call, row.manifest)
-    found, unknown = cli_usage.OfPod(), ""
+    found, unknown = OfPod(), ""
     if row.pid and output != "name":
         found, unknown = await cli_usage.of_pod(invocation, row.node, row.instance)
     used = found.usage

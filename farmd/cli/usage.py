@@ -17,36 +17,22 @@ from farmd.cli.options import command
 from farmd.cli.output import show
 from farmd.overview import PodRow
 from farmd.runtime.errors import FarmdError
-from farmd.tables.manifests import read
 from farmd.tables.model import Column, Table
 from farmd.tables.pods import owner_of
-from store import codec, selectors
+from farmd.tables.usage import OfNode, OfPod, Place, Sum, decoded, summed
+from store import selectors
 from store.errors import StoreError
 from store.http import reason
 from store.keys import valid_segment
 from store.nodes import NodeStore
-from store.reality import Forwarded, Usage
+from store.reality import Usage
 from store.times import plain
-from store.words import amount_text, count_of, size_text
+from store.words import size_text
 
 SECONDS, CONNECT_SECONDS = 5.0, 1.5
 TOGETHER = 16
 MOST_NODES, MOST_LISTED = 32, 64
 """So many agents are asked for what the pods of one owner use, and for what all listed pods use."""
-Place = tuple[str, str]
-
-
-class OfPod(msgspec.Struct):
-    """An agent's answer about one pod."""
-
-    usage: Usage | None = None
-    logs: list[Forwarded] = []
-
-
-class OfNode(msgspec.Struct):
-    """An agent's answer about all its pods; one of an earlier version tells no usage."""
-
-    usage: dict[str, Usage] = {}
 
 
 class Unknown(Exception):
@@ -59,7 +45,7 @@ async def of_pod(invocation: Invocation, node: str, instance: str) -> tuple[OfPo
         body = await _answer(invocation, node, instance)
     except Unknown as error:
         return OfPod(), str(error)
-    found = codec.decode(OfPod, body, "usage")
+    found = decoded(OfPod, body)
     known = found.usage is not None
     return found, "" if known else "its node has no control group (version 2) for it alone"
 
@@ -72,7 +58,7 @@ async def of_nodes(invocation: Invocation, names: Sequence[str]) -> dict[Place, 
     async def one(node: str) -> None:
         async with room:
             try:
-                answer = codec.decode(OfNode, await _answer(invocation, node, ""), "usage")
+                answer = decoded(OfNode, await _answer(invocation, node, ""))
             except (Unknown, StoreError):
                 return
             found.update({(node, instance): each for instance, each in answer.usage.items()})
@@ -190,44 +176,9 @@ def top_table(rows: Sequence[TopRow], broken: Sequence[str]) -> Table:
 # What the pods of one owner ask for and use, side by side.
 
 
-class Sum(msgspec.Struct, frozen=True):
-    """What ``known`` of ``pods`` pods ask for and use together: cores and bytes of memory."""
-
-    pods: int
-    known: int
-    cpu_asked: float
-    cpu_used: float
-    memory_asked: int
-    memory_used: int
-
-    @property
-    def text(self) -> str:
-        """The line of ``describe``."""
-        cpu = f"{self.cpu_used:.2f} cores"
-        cpu += f" of {amount_text(self.cpu_asked)} asked for" if self.cpu_asked else ""
-        memory = f"{size_text(self.memory_used)} of memory"
-        memory += f" of {size_text(self.memory_asked)} asked for" if self.memory_asked else ""
-        of = "" if self.known == self.pods else f", by {self.known} of {count_of(self.pods, 'pod')}"
-        return f"{cpu}, {memory}{of}"
-
-
 async def of_owner(invocation: Invocation, rows: Sequence[PodRow]) -> Sum | None:
     """What an owner's pods ask for and use; None if no agent tells."""
     running = [row for row in rows if row.pid]
     places = sorted({row.node for row in running})[:MOST_NODES]
     used = await of_nodes(invocation, places)
-    known = [row for row in running if (row.node, row.instance) in used]
-    if not known:
-        return None
-    call = invocation.call
-    manifests = {sha: (await read(call, sha))[0] for sha in {row.manifest for row in known}}
-    asks = [found.resources if (found := manifests[row.manifest]) is not None else {} for row in known]
-    uses = [used[row.node, row.instance] for row in known]
-    return Sum(
-        pods=len(running),
-        known=len(known),
-        cpu_asked=sum(each.get("cpu", 0.0) for each in asks),
-        cpu_used=round(sum(each.cores for each in uses), 3),
-        memory_asked=int(sum(each.get("memory", 0.0) for each in asks)),
-        memory_used=sum(each.memory for each in uses),
-    )
+    return await summed(invocation.call, rows, used)

@@ -17,15 +17,15 @@ MOST_LETTERS = 8192
 
 
 async def header(
-    call: Call, node: str, instance: str, path: str, params: Mapping[str, str]
+    call: Call, node: str, instance: str, path: str, params: Mapping[str, str], purpose: str = access.LOGS
 ) -> dict[str, str]:
-    """The header of a GET for the logs of a pod, good for half a minute and one request.
+    """The header of a GET to an agent, good for half a minute and one request.
 
     Raises:
-        AccessDenied: the caller may write no keys for logs.
+        AccessDenied: the caller may write no keys of that purpose.
     """
     key, record = await _made(call, instance, path, params)
-    place = call.keys.access(access.LOGS, node, access.ident(key))
+    place = call.keys.access(purpose, node, access.ident(key))
     await call.client.put(place, codec.encode(record), cas=0)
     return {access.HEADER: key}
 

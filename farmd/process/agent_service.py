@@ -123,7 +123,8 @@ def _mount(app: web.Application, agent: Agent, dependencies: Dependencies) -> No
             purpose,
         )
 
-    door = Door(section, Access(section, dependencies.clock, refusals).bearer, keys(access.LOGS))
+    bearer = Access(section, dependencies.clock, refusals).bearer
+    door = Door(section, bearer, keys(access.LOGS), keys(access.USAGE))
     app.middlewares.extend([hosts.only(section.bind, section.advertise), door.admits])
     agent_http.add_routes(app, agent, dependencies.clock, parked)
     execute.add_routes(app, agent, keys(access.EXEC), dependencies.clock, safe=_safe, parked=parked)

@@ -14,7 +14,7 @@ from aiohttp import web
 from farmd import overview
 from farmd.commands.mutation import Call
 from farmd.kinds import path
-from farmd.overview import Row
+from farmd.overview import PodRow, Row
 from farmd.rollout import commands
 from farmd.rollout.nodes import over_nodes
 from farmd.rollout.view import lines
@@ -177,7 +177,9 @@ async def item(visit: Visit) -> web.StreamResponse:
         await found.ready()
         call = site.call()
         described = await found.described(call, name)
-        version = found.version_of(described.id)
+        topic = site.topic(f"/{found.path}/{described.id}")
+        assert topic is not None
+        version = topic.version
     # A day at most: an item with few changes would have the whole log read for them.
     wanted = Filter(kind=described.audited, item=described.id, since=call.clock.now() - audit.DAY)
     history = await AuditReader(call.client, call.keys).read(wanted, HISTORY) if described.audited else ()
@@ -185,6 +187,8 @@ async def item(visit: Visit) -> web.StreamResponse:
         (title, table, [column for column in table.columns if not column.wide], await rows_of(table))
         for title, table in described.shown.items()
     ]
+    pods = [row for table in described.shown.values() for row in table.rows if isinstance(row, PodRow)]
+    uses = await site.usage.of_pods(call, pods)
     panel = await rollout_panel(visit, described.row) if found.family == ROLLOUTS else None
     return await visit.drawn(
         "item.html",
@@ -198,6 +202,7 @@ async def item(visit: Visit) -> web.StreamResponse:
             (title, table, columns, [("", row) for row in rows]) for title, table, columns, rows in shown
         ],
         history=_changes(history),
+        uses=uses,
         panel=panel,
         explained=found.explains,
         acts=[act for act in planned.acts(found) if panel is None or act.word in panel.words],
@@ -298,6 +303,7 @@ async def fleet(visit: Visit) -> web.StreamResponse:
         more=max(0, len(red) - MOST_TROUBLED),
         moving=moving[:MOST_TROUBLED],
         frozen=sorted(frozen.items()),
+        uses=site.usage.of_fleet(),
         history=None if recent is None else _changes(recent),
         live="/",
         at=version,

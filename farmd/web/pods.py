@@ -9,7 +9,7 @@ from aiohttp import web
 from farmd.farm.farm import Farm
 from farmd.tables import manifests
 from farmd.tables.model import clean, colour_of
-from farmd.tables.pods import facts
+from farmd.tables.pods import facts, usage_facts
 from farmd.web import html
 from farmd.web.visit import Visit
 from store.errors import NotFound
@@ -24,12 +24,18 @@ async def one(visit: Visit) -> web.StreamResponse:
     with nodes.looking():
         await nodes.ready()
         found = await nodes.described(call, node)
+        topic = visit.site.topic(f"/nodes/{node}")
+        assert topic is not None
+        version = topic.version
     rows = [row for table in found.shown.values() for row in table.rows if row.instance == instance]
     if not rows:
         raise NotFound(f"pod {node}/{instance} does not exist", kind="pods", id=f"{node}/{instance}")
     row = min(rows, key=lambda each: bool(each.gone))
-    _, runs = await manifests.read(call, row.manifest)
-    told = [(title, clean(text)) for title, text in facts(row, runs, call.clock.now())]
+    manifest, runs = await manifests.read(call, row.manifest)
+    uses = await visit.site.usage.of_pods(call, [row])
+    known = visit.site.usage.used([node]).get((node, instance))
+    more = usage_facts(known, manifest) if known is not None else uses.facts
+    told = [(title, clean(text)) for title, text in [*facts(row, runs, call.clock.now()), *more]]
     links = {"Node": f"/nodes/{node}", "Owner": html.of_item(row.owner_name)}
     return visit.page(
         "pod.html",
@@ -39,6 +45,9 @@ async def one(visit: Visit) -> web.StreamResponse:
         pod=row,
         colour=colour_of("HEALTH", row.health),
         facts=[(title, text, links.get(title, "")) for title, text in told],
+        uses=uses,
+        live=f"/nodes/{node}",
+        at=version,
     )
 
 

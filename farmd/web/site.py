@@ -18,6 +18,7 @@ from farmd.web.audit import AuditBell
 from farmd.web.hosts import Refusals
 from farmd.web.item_lists import FarmList, NamedList, ServiceList
 from farmd.web.lists import ItemList, Source
+from farmd.web.usage import UsageSource
 from store.families import NODES
 from store.presence import host
 from store.times import rfc3339
@@ -65,19 +66,21 @@ class Topic:
 
     lists: tuple[Source, ...]
     item: str = ""
+    usage: Source | None = None
 
     @property
     def version(self) -> str:
         """A text that changes with what is shown; equal texts of two processes may mean different states."""
+        used = f".{self.usage.bell.version}" if self.usage is not None else ""
         if self.item:
-            return str(self.lists[0].version_of(self.item))
-        return str(sum(each.bell.version for each in self.lists))
+            return f"{self.lists[0].version_of(self.item)}{used}"
+        return f"{sum(each.bell.version for each in self.lists)}{used}"
 
     @contextmanager
     def looking(self) -> Iterator[None]:
         """Follow what is shown for the length of a ``with`` block."""
         with ExitStack() as stack:
-            for each in self.lists:
+            for each in self._sources():
                 stack.enter_context(each.looking())
             yield
 
@@ -85,9 +88,12 @@ class Topic:
     def listening(self, wake: Wake) -> Iterator[None]:
         """Follow what the page shows, as ``looking``, and set ``wake`` when that may have changed."""
         with self.looking(), ExitStack() as stack:
-            for each in self.lists:
+            for each in self._sources():
                 stack.enter_context(each.bell.listening(wake))
             yield
+
+    def _sources(self) -> tuple[Source, ...]:
+        return self.lists if self.usage is None else (*self.lists, self.usage)
 
 
 class Site:
@@ -108,6 +114,7 @@ class Site:
         self.by_family["farms"] = FarmList(farm)
         self.lists = {each.path: each for each in self.by_family.values()}
         self.audit, self.pods = AuditBell(farm), PodBell(farm)
+        self.usage = UsageSource(farm, section)
         self.streams: set[Wake] = set()
         self.closed = False
         self.drawing = asyncio.Semaphore()
@@ -132,8 +139,9 @@ class Site:
         if path == "/map":
             return Topic((self.by_family[NODES.name], self.pods))
         if path == "/":
-            return Topic(tuple(self.lists.values()))
-        return Topic((self.lists[found],), item) if found in self.lists else None
+            return Topic(tuple(self.lists.values()), usage=self.usage)
+        usage = self.usage if item else None
+        return Topic((self.lists[found],), item, usage) if found in self.lists else None
 
     def wake_streams(self) -> None:
         """Have all streams look whether they may go on."""
@@ -144,5 +152,5 @@ class Site:
         """End all streams, and follow nothing any more."""
         self.closed = True
         self.wake_streams()
-        for each in (*self.lists.values(), self.audit, self.pods):
+        for each in (*self.lists.values(), self.audit, self.pods, self.usage):
             await each.close()

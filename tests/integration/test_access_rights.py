@@ -32,6 +32,7 @@ EXAMPLES = {
     "access": KEYS.access("logs", MINE, "0" * 64),
     "access of another": KEYS.access("logs", OTHER, "0" * 64),
     "another purpose": KEYS.access("exec", MINE, "0" * 64),
+    "usage": KEYS.access("usage", MINE, "0" * 64),
     "config": config.key_of(KEYS, "shop/db_url"),
     "config-history": f"{config.history_of(KEYS, 'shop/db_url')}00000001",
     "secrets": secrets.key_of(KEYS, "shop/db"),
@@ -81,7 +82,7 @@ OWNERS |= {"apps", "trackers", "schedules"}
 SIGNED_FOR = {"signatures", "revocations", "names"}
 CONFIG = {"config", "config-history"}
 SECRETS = {"secrets", "secret-versions", "secret-groups"}
-LOGS = {"access", "access of another"}
+LOGS, USAGE = {"access", "access of another"}, {"usage"}
 MAY_WRITE = {
     "farm": {
         *TOLD,
@@ -90,9 +91,10 @@ MAY_WRITE = {
         *OWNERS,
         *("status", "agents", "agents of another"),
         *("jobtemplates", "starts", "starts sentinel", "started"),
+        *USAGE,
     },
-    f"agent-{MINE}": {"reality", "agents", "node sentinel", "access", "another purpose"},
-    "agents": REPORTED | LOGS | {"shard sentinel"},
+    f"agent-{MINE}": {"reality", "agents", "node sentinel", "access", "another purpose"} | USAGE,
+    "agents": REPORTED | LOGS | USAGE | {"shard sentinel"},
     "operator": {
         *LOGS,
         *CONFIG,
@@ -111,9 +113,11 @@ MAY_READ = {
     "farm": set(EXAMPLES) - SECRETS,
     f"agent-{MINE}": {"cluster", "manifests", "intent", "node sentinel", "reality", "agents", "nodes"}
     | {"access", "another purpose", "farms"}
+    | USAGE
     | SIGNED_FOR,
     "agents": REPORTED
     | LOGS
+    | USAGE
     | {"farms", "cluster", "manifests", "nodes", "record of another", "shard sentinel", *SIGNED_FOR}
     | {"intent", "intent of another", "node sentinel", "node sentinel of another"},
     "operator": set(EXAMPLES),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 import yaml
@@ -14,8 +15,9 @@ from farmd.runtime.clock import SystemIds
 from store import codec
 from store.nodes import Agent
 from store.pods import Pod
-from store.reality import Intent, Reality
+from store.reality import Intent, Reality, Usage
 from store.registration import register_cluster
+from store.times import plain
 from tests.farmctl import Farmctl, Result, embedded
 from tests.fleet import KEYS, Cluster, farm_on, patient_client
 from tests.people import hello
@@ -127,13 +129,8 @@ async def test_what_does_not_fit_times_out_with_the_owners_reason() -> None:
 
 
 async def test_what_pods_use_comes_from_the_agents_of_their_nodes() -> None:
-    used = {
-        "cores": 0.3,
-        "memory": 96 << 20,
-        "memory_peak": 100 << 20,
-        "oom_kills": 2,
-        "throttled_seconds": 1.5,
-    }
+    uses: Any = {"cores": 0.3, "memory": 96 << 20, "memory_peak": 100 << 20, "throttled_seconds": 1.5}
+    used = plain(Usage(at=1.7e9, oom_kills=2, **uses))  # as an agent answers
 
     async def answer(seen: Seen) -> web.StreamResponse | None:
         if seen.target == "/v1/pods":

@@ -65,16 +65,21 @@ async def door(rig: Agents, tmp_path: Path) -> AsyncIterator[Rig]:
     file.write_text(line)
     section, recorder = WebSection(tokens=str(file)), CountingRecorder()
     refusals = Refusals(recorder, CLOCK)
-    keys = doors.OneTimeKeys(
-        rig.client,
-        rig.keys,
-        "n1",
-        lambda: running.agent.cluster,
-        CLOCK,
-        lambda peer, why: refusals.note("key", peer, why),
-    )
+
+    def keys_of(purpose: str) -> doors.OneTimeKeys:
+        return doors.OneTimeKeys(
+            rig.client,
+            rig.keys,
+            "n1",
+            lambda: running.agent.cluster,
+            CLOCK,
+            lambda peer, why: refusals.note("key", peer, why),
+            purpose,
+        )
+
+    keys, bearer = keys_of(access.LOGS), Access(section, CLOCK, refusals).bearer
     app = aiohttp.web.Application(middlewares=[errors_as_json])
-    app.middlewares.append(doors.Door(section, Access(section, CLOCK, refusals).bearer, keys).admits)
+    app.middlewares.append(doors.Door(section, bearer, keys, keys_of(access.USAGE)).admits)
     add_routes(app, running.agent, CLOCK)
     call = Call(rig.client, rig.keys, CLOCK, SystemIds(), "user/test@here")
     async with serving_app(app) as address, aiohttp.ClientSession() as http:
@@ -203,3 +208,13 @@ async def test_farmctl_reads_logs_of_an_agents_process_by_a_key_and_an_open_agen
 
             await eventually(heard, what="the line")
     assert (await rig.client.keys(rig.keys.tree("access"))).items == []
+
+
+async def test_a_key_for_usage_opens_nothing_else_and_no_other_key_opens_that(door: Rig) -> None:
+    path = "/v1/usage"
+    for_usage = await one_time.header(door.call, "n1", "", path, {}, access.USAGE)
+    assert (await door.get(for_usage, "/v1/pods"))[0] == 403
+    assert (await door.get(for_usage, path))[0] == 200
+    assert (await door.get(for_usage, path))[0] == 403
+    assert (await door.get(await door.key(path, ""), path))[0] == 403
+    assert (await door.get({}, path))[0] == 401
