@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from farmd.doctor.model import Finding
-from farmd.doctor.survey import Survey
+from farmd.doctor.survey import Survey, bare
 from store import codec, families, registration
 from store.errors import RecordInvalid
 from store.keys import is_sentinel
@@ -59,10 +59,11 @@ def _sentinel(survey: Survey, key: str, how: str) -> Finding:
     name = survey.short(key)
     family = name.partition("/")[0]
     # A tree of a newer version than the one that registered the cluster never had a sentinel.
-    young = how == "missing" and families.named(family) and survey.untouched(family)
+    lone = bare(family)
+    young = how == "missing" and (lone or (families.named(family) and survey.untouched(family)))
     what = "is missing" if how == "missing" else "has a different id than the cluster"
     restore = "something deleted or copied parts of the store: restore Consul from a snapshot"
-    stops = "removals freeze"
+    stops = "a farm reads it again and again" if lone else "removals freeze"
     if family == "intent" and name.count("/") == 2:
         # Nobody but registration proves the intents of a node that was forgotten while its pods ran on.
         node, stops = name.split("/")[1], "its agent starts and stops nothing"

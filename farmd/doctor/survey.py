@@ -192,6 +192,13 @@ def _body(keys: Keys, entry: Entry) -> Manifest | Peers | None:
     return None
 
 
+def bare(name: str) -> bool:
+    """Whether a tree holds no records that anything rests on: of such a tree only the sentinel is read."""
+    family = families.FAMILIES.get(name)
+    belongings = {each for step in BELONGINGS for each in step}
+    return family is not None and family.record is None and name not in belongings
+
+
 def _steps() -> Iterator[tuple[str, ...]]:
     """Every tree of records that this version knows: belongings first, owners last."""
     parts = {name for step in BELONGINGS for name in step}
@@ -213,14 +220,10 @@ async def survey(client: ConsulClient, keys: Keys, clock: Clock, step: Step = la
     """
 
     async def tree(name: str) -> dict[str, Entry]:
-        family = families.FAMILIES.get(name)
-        # Of a tree without records only the sentinel is looked at.
-        bare = family is not None and family.record is None and family.name not in belongings
-        page = await client.list(keys.sentinel(keys.tree(name)) if bare else keys.tree(name))
+        page = await client.list(keys.sentinel(keys.tree(name)) if bare(name) else keys.tree(name))
         return {raw.key: Entry.of(raw) for raw in page.items}
 
     trees: dict[str, dict[str, Entry]] = {}
-    belongings = {name for step in BELONGINGS for name in step}
 
     async def read(names: Sequence[str]) -> None:
         step(", ".join(names))

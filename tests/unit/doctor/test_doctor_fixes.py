@@ -308,6 +308,18 @@ async def test_r20_the_sentinels_of_what_stands_on_nodes_are_nobodys_to_create()
             await fix(call, "pods/.present")
 
 
+async def test_a_tree_on_whose_absence_nothing_rests_gets_its_sentinel_back() -> None:
+    async with person(reason="a slip") as call:
+        key = KEYS.sentinel(KEYS.tree("starts"))
+        await call.client.delete(key)
+        (found,) = [
+            each for each in (await examine(call.client, KEYS, call.clock)).findings if each.registers
+        ]
+        assert "a farm reads it again and again" in found.explanation
+        await fix(call, "starts/.present")
+        assert key in await snapshot(call)
+
+
 async def test_a_service_forgets_owners_that_are_gone_and_keeps_the_others() -> None:
     async with person() as call:
         rc = await created(call)
