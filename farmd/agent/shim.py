@@ -127,7 +127,7 @@ def workload(spec: dict[str, Any], output: int, go: int, failed: int) -> None:
     try:
         if os.read(go, 1) == b"g" and group.take_place(spec, output, failed):
             if staged(spec):
-                load_stages().before(spec, failed)
+                load_stages().before(spec, failed, go)
             if not staged(spec) or os.read(go, 1) == b"g":
                 become.become(spec, failed)
     finally:

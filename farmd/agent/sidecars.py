@@ -41,6 +41,8 @@ else:
     except ImportError:
         import signal
 
+LEAST_SECONDS = 0.2
+"""Before each start again, also where the manifest asks for none: the shim has to tell of each."""
 BEGIN_SECONDS = 5.0
 """So long the start of one waits for that of the one before it, which may hang on a disk."""
 
@@ -128,7 +130,7 @@ class Sidecars:
     def _start(self, each: Child) -> None:
         each.began, each.problem, each.waits = time.monotonic(), b"", True
         # A start of its own, so that the output of the one before can be told from it.
-        each.log.start, each.log.marked = f"{self._spec['start']}.{self._state[each.name]['restarts']}", 0.0
+        each.log.start = f"{self._spec['start']}.{self._state[each.name]['restarts']}"
         each.log.begin()
         each.pid = self._told.spawn(
             each.argv, each.log.write, each.failed, lambda pid: self._recorded(each.name, pid)
@@ -148,7 +150,7 @@ class Sidecars:
             pass
         initial, maximum, reset = self._spec["restart_times"]
         each.failures = 1 if now - each.began >= reset else each.failures + 1
-        each.due = now + min(maximum, initial * 2.0 ** min(each.failures - 1, 60))
+        each.due = now + max(LEAST_SECONDS, min(maximum, initial * 2.0 ** min(each.failures - 1, 60)))
         each.pid = 0
         self.oom_kills = group.oom_kills(self._spec.get("group", "")) if self._spec["memory"] else 0
         self._state[each.name].update(

@@ -46,10 +46,11 @@ AGAIN = 1.0
 # -- in the process that becomes the workload ---------------------------------------------------
 
 
-def before(spec: dict[str, Any], notes: int) -> None:
+def before(spec: dict[str, Any], notes: int, go: int) -> None:
     """Run the commands of ``init``; return once all have succeeded, else end as the last one did.
 
-    ``notes`` is told each try (``T``), a failure (``F``), and that all have succeeded (``O``).
+    ``notes`` is told each try (``T``), a failure (``F``), and that all have succeeded (``O``). A try begins
+    once ``go`` says that the output of the one before it was read.
     """
     asks = {spec["stop_signal"], int(signal.SIGTERM)} - {int(signal.SIGKILL), int(signal.SIGSTOP)}
     signal.pthread_sigmask(signal.SIG_BLOCK, asks | {signal.SIGCHLD})
@@ -60,6 +61,8 @@ def before(spec: dict[str, Any], notes: int) -> None:
             if attempt:
                 _sleep(min(LONGEST_PAUSE, PAUSE * 2.0 ** (attempt - 1)), asks)
             note(notes, f"T {at} {attempt}")
+            if os.read(go, 1) != b"g":
+                os._exit(125)  # the shim is gone
             code, why = _try(spec, step, asks, cores)
             if not (code or why):
                 break
@@ -218,7 +221,9 @@ class Stages:
             kind, *words = line.decode("utf-8", "replace").split(" ", 3)
             if kind == "T":
                 self.tell(at=int(words[0]), attempt=int(words[1]))
+                self._drain()
                 self._tail.take()
+                self._go()
             elif kind == "F":
                 self._problem = ("init", int(words[0]), int(words[1]), words[2])
             else:
