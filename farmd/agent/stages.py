@@ -39,6 +39,8 @@ STAGES = "stages.json"
 TAIL = 800
 """Bytes of the end of a failed command's output that people are shown."""
 PAUSE, LONGEST_PAUSE = 1.0, 30.0
+WORDS = 10
+"""Turns at most for the last words of a workload that could not begin."""
 AGAIN = 1.0
 """Seconds until a state that could not be written is written again."""
 
@@ -156,11 +158,13 @@ class Tail:
         self._hide = sorted((each for each in hide if each), key=len, reverse=True)
         self._room = TAIL + max(map(len, self._hide), default=0)
         self.kept = b""
+        self.keeps = True
 
     def write(self, part: bytes) -> None:
         """Pass a part on."""
         self._log.write(part)
-        self.kept = (self.kept + part)[-self._room :]
+        if self.keeps:
+            self.kept = (self.kept + part)[-self._room :]
 
     def take(self) -> str:
         """The last lines since the last time."""
@@ -182,7 +186,7 @@ class Stages:
         self._go: Callable[[], None] = lambda: None
         self._lines = b""
         self._problem: tuple[str, int, int, str] | None = None
-        self._began = False
+        self._began = self._heard = False
         self._staged = bool(spec.get("init") or spec.get("sidecars"))
         self._sidecars: sidecars.Sidecars | None = None
         self.state: dict[str, Any] = {"start": spec["start"], "failures": []}
@@ -208,6 +212,9 @@ class Stages:
             self._save()
         if self._staged and not self._began:
             self._drain()
+        for _ in range(WORDS):
+            if self._staged and not self._heard:
+                watch.turn(AGAIN)  # the workload has ended, so these are there
         if self._problem is None:
             return watch.codes[pid]
         self._failed(*self._problem)
@@ -228,6 +235,7 @@ class Stages:
                 self._problem = ("init", int(words[0]), int(words[1]), words[2])
             else:
                 self._begin()
+        self._heard = not part
         if self._began and not part:
             # Also if it was killed right before it began: its exit tells.
             if self._lines:
@@ -237,6 +245,8 @@ class Stages:
 
     def _begin(self) -> None:
         self._began = True
+        self._tail.take()
+        self._tail.keeps = False
         if self._spec.get("sidecars"):
             self._sidecars = sidecars.Sidecars(self._spec, self._watch, self)
         self._go()
@@ -254,6 +264,7 @@ class Stages:
 
     def after(self, own: str) -> None:
         """Run the commands that follow the workload's end, each once and for a bounded time."""
+        self._tail.keeps = True
         for at, step in enumerate(self._spec.get("after_stop", ())):
             self.tell(stage="after_stop", at=at, attempt=0)
             self._tail.take()
