@@ -146,7 +146,7 @@ def _items(invocation: Invocation) -> AppItems:
 
 
 async def _objects(invocation: Invocation, now: AppState, known: Kept) -> list[AppObject]:
-    """The objects of the wanted revision, then what is left, each as it stands."""
+    """The objects of the wanted revision, then those no longer in the files, each with its live state."""
     entries = known.entries
     live, asked = await _seen(invocation, now, entries)
     shown = [
@@ -162,8 +162,8 @@ async def _objects(invocation: Invocation, now: AppState, known: Kept) -> list[A
 async def _seen(
     invocation: Invocation, now: AppState, entries: Mapping[str, Entry]
 ) -> tuple[Mapping[str, Live], bool]:
-    """How objects stand, and whether those in Kubernetes were asked for. While the API server is away, the
-    other objects are still shown.
+    """The live objects, and whether Kubernetes was asked. While the API server does not answer, the other
+    objects are still shown.
     """
     call = _asking(invocation, now)
     try:

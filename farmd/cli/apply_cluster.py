@@ -51,9 +51,7 @@ class ClusterLogin:
         return {(each.group, each.kind): each.namespaced for each in found.values() if each is not None}
 
     async def other(self, needs: Sequence[str]) -> str:
-        """Why this is another cluster than the one that an app needs; empty: it is that one, or nobody
-        knows.
-        """
+        """Why this is another cluster than the one that an app needs; empty: it is that one, or unknown."""
         from farmd.kubernetes.contact import uid_of
 
         for name in (need.removeprefix(CLUSTERS) for need in of_clusters(needs)):
@@ -94,9 +92,9 @@ async def login(invocation: Invocation, place: Place) -> AsyncIterator[ClusterLo
 async def looking(
     invocation: Invocation, now: AppState, *, only: bool = False, needs: Sequence[str] = ()
 ) -> AsyncIterator[Outside | None]:
-    """An app's objects in Kubernetes; None: it has none, or no kubeconfig says where they are. Whoever
-    ``only`` looks is told of a login to another cluster, and sees none of its objects. ``needs``: what the
-    app is about to need, where that is said.
+    """An app's objects in Kubernetes; None: it has none, or there is no kubeconfig. If the login is to
+    another cluster and the command ``only`` looks, it is reported and no object is shown. ``needs``: what
+    the app is about to need, where that is said.
 
     Raises:
         InputInvalid, StoreError: as ``login``. InputInvalid: it is a login to another cluster.

@@ -70,7 +70,7 @@ async def in_turn(invocation: Invocation, dcs: str, bake: float, one: One) -> No
 
 
 async def _turn(there: Invocation, name: str, bake: float, one: One) -> str:
-    """Apply in one datacenter and wait for its gate; how it stands there then."""
+    """Apply in one datacenter and wait for its gate. Returns the app's state there."""
     _head(there, name)
     try:
         app = await one(there)

@@ -184,8 +184,8 @@ def _sum(found: Application) -> str:
 async def carry_out(
     invocation: Invocation, make: Callable[[], Awaitable[Application]], *, detailed: bool = False
 ) -> str:
-    """Show a revision, ask, write it, and wait until it is reached; where the app changed meanwhile it is
-    prepared again, three times at most. ``detailed``: exit 3 where a dry run finds changes. The app's name.
+    """Show a revision, ask, write it, and wait until it is reached. If the app changed meanwhile, prepare it
+    again, at most three times. ``detailed``: exit 3 where a dry run finds changes. The app's name.
 
     Raises:
         Conflict: objects that the app may not take. Unconfirmed, Declined: nobody agreed.

@@ -55,7 +55,7 @@ async def settle(invocation: Invocation, starts: Sequence[Start], writes: Sequen
 
 
 async def signer_of(invocation: Invocation, path: str, seconds: float) -> Signer:
-    """Who signs with the key in a file; a warning where the signatures can name no cluster yet.
+    """A signer with the key in a file. It warns if the signatures cannot name a cluster yet.
 
     Raises:
         CredentialInvalid, InputInvalid: the key cannot be used, or the library is missing.
@@ -75,7 +75,7 @@ async def signer_of(invocation: Invocation, path: str, seconds: float) -> Signer
 async def reviewed(
     invocation: Invocation, signer: Signer, starts: Sequence[Start], bodies: Sequence[bytes] = ()
 ) -> None:
-    """Show what is signed for the first time, and ask; ``-y`` is no answer. ``bodies`` are not stored yet.
+    """Show what is signed for the first time, and ask, even with ``-y``. ``bodies`` are not stored yet.
 
     Raises:
         Unconfirmed, Declined: nobody agreed. NotFound, RecordInvalid: a manifest cannot be shown.
@@ -98,7 +98,7 @@ async def reviewed(
 
 
 def told(invocation: Invocation, mutation: Mutation) -> None:
-    """Say what was signed."""
+    """Show what was signed."""
     after = mutation.change.after
     invocation.say(f"signed manifest {mutation.change.name} for {after['owner']} until {after['until']}")
 
@@ -240,7 +240,7 @@ async def replanned(
     prepare: Callable[[], Awaitable[P | None]],
     write: Callable[[P], Awaitable[Any]],
 ) -> P | None:
-    """Write a plan; where what stands changed meanwhile it is planned anew, thrice at most.
+    """Write a plan. If the present state changed meanwhile, plan again, at most three times.
 
     ``prepare`` plans, shows, asks and signs; it returns None where there is nothing to write.
     """

@@ -33,7 +33,7 @@ F = TypeVar("F", bound=Any)
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """What the options say; empty: as the kubeconfig says, and its context."""
+    """The options that name a cluster; empty: from the kubeconfig and its context."""
 
     kubeconfig: str = ""
     context: str = ""

@@ -43,7 +43,8 @@ def project_of(
     *,
     with_files: bool = False,
 ) -> tuple[Project, Callable[[], frozenset[str]]]:
-    """The project, and what tells the names of all services of its files, those of other profiles included.
+    """The project, and a function for the names of all services in its files, those of other profiles
+    included.
 
     Raises:
         InputInvalid: naming the file and the field.
@@ -121,7 +122,7 @@ async def carry_out(
 
 
 def _refuse_endless(invocation: Invocation, deployment: Deployment) -> None:
-    """Refuse to wait without a limit for pods that find no machine, where nobody was asked.
+    """Refuse to wait without a limit for pods that find no machine if nobody confirmed it.
 
     Raises:
         Conflict: there are some.
@@ -158,7 +159,9 @@ async def _run(invocation: Invocation, deployment: Deployment) -> None:
 
 
 async def _last_lines(invocation: Invocation, failed: Sequence[tuple[str, str]]) -> None:
-    """What the pods that failed wrote last; one that stands was turned back in place and started since."""
+    """The last output of the pods that failed. A pod that still exists was reverted in place and has
+    started since.
+    """
     if invocation.settings.quiet:
         return
     for node, instance in failed:

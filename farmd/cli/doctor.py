@@ -140,7 +140,7 @@ async def doctor(invocation: Invocation, targets: tuple[str, ...], kubeconfig: s
 
 @asynccontextmanager
 async def _steps_told(invocation: Invocation) -> AsyncIterator[Step]:
-    """Tell on a terminal what is being read whenever that takes long; ``-q`` tells nothing."""
+    """Show on a terminal what is being read if that takes long; nothing with ``-q``."""
     reading = ""
 
     def step(what: str) -> None:

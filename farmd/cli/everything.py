@@ -42,7 +42,7 @@ async def every(invocation: Invocation) -> None:
 
 
 def _named(table: Table) -> Table:
-    """A table whose first column has the noun, too: ``rc/web``."""
+    """A table whose first column includes the noun: ``rc/web``."""
     first, *others = table.columns
     return table._replace(columns=(first._replace(text=table.name), *others))
 

@@ -169,7 +169,7 @@ def _label(family: str) -> str:
 def _tables(
     fleet: FleetView, owners: dict[str, list[Row[Any]]], well: frozenset[str]
 ) -> Iterator[tuple[str, Table]]:
-    """What ``list`` shows of farms, owners, apps and nodes; those whose state is ``well`` come last."""
+    """The lists of farms, owners, apps and nodes; those whose state is ``well`` come last."""
     processes = sorted(fleet.farms, key=lambda row: (nodes.state(row.member) in well, row.member.id))
     yield "farm", nodes.farm_table(processes, fleet.now)
     for family, rows in owners.items():
@@ -196,8 +196,8 @@ def _more(count: int, what: str) -> list[str]:
 
 
 def _pods(fleet: FleetView) -> str:
-    """All pods in numbers. Of an item that ends by itself, whose slots may be over or wait, those are desired
-    that stand.
+    """All pods in numbers. For an item that ends by itself, the desired pods are those that exist,
+    because its slots may be over or waiting.
     """
     told = [row.status for found in fleet.owners.values() for row in found if row.status is not None]
     desired = sum(

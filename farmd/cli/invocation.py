@@ -77,7 +77,7 @@ class Invocation:
         return tls.context() if any(tls.files) else True
 
     def reviewing(self) -> Invocation:
-        """The same where what is signed comes from the store, and not from a person's file."""
+        """The same, for signing what comes from the store and not from a person's file."""
         return replace(self, settings=replace(self.settings, reviews=True))
 
     def say(self, text: str) -> None:

@@ -95,7 +95,7 @@ def _slot(job: Job, text: str) -> Slot:
 
 
 async def _nodes(invocation: Invocation, job: Job, slot: Slot) -> dict[int, str]:
-    """The node of each attempt of a slot that stands, or stood."""
+    """The node of each attempt of a slot that exists or existed."""
     client, keys = invocation.client, invocation.keys
     places = [(pod.node, pod.instance) for pod in (await overview.pods(client, keys, job)).placed]
     for record in await AuditReader(client, keys).read(Filter(kind=KIND, item=job.id), _RECORDS):

@@ -38,8 +38,8 @@ async def list_(
 
 
 async def _there(invocation: Invocation, place: Place, everywhere: bool) -> Sequence[Row[Any]]:
-    """The jobs in Kubernetes; none without a cluster, where nobody named the one that does not answer, or as
-    part of one of several datacenters.
+    """The jobs in Kubernetes. Empty without a cluster, for one of several datacenters, and if a cluster
+    that nobody named does not answer.
     """
     if invocation.shown is not None or not (everywhere or place.configured(os.environ)):
         return []

@@ -40,7 +40,7 @@ def kubernetes() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """What the options say: a cluster, kinds of jobs, and what besides (the keywords of ``installing``)."""
+    """The values of the options: a cluster, kinds of jobs, and more keywords of ``installing``."""
 
     place: Place
     jobs: Sequence[str]
@@ -155,7 +155,7 @@ for each in (install, status, uninstall, accept):
 
 
 async def _farms(invocation: Invocation) -> list[Installed]:
-    """What the farms say of their clusters."""
+    """The farms' reports on their clusters."""
     from farmd.kubernetes.install import Installed
 
     return [

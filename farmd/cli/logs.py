@@ -55,7 +55,7 @@ def options(run: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class LogChoice(NamedTuple):
-    """Which output is wanted, as the options say."""
+    """The wanted output, from the options."""
 
     follow: bool
     lines: int
@@ -219,7 +219,7 @@ async def _read(
 
 
 async def refusal(response: aiohttp.ClientResponse) -> str:
-    """What an agent says of a refusal."""
+    """The error for an agent's refusal."""
     try:
         return str(json.loads(await response.content.read(4096))["error"]["message"])
     except (ValueError, KeyError, TypeError):
@@ -330,7 +330,9 @@ class Merged:
         self._lines: list[tuple[bytes, float, bytes]] = []
 
     def of(self, prefix: bytes, *, stamped: bool) -> Callable[[bytes], None]:
-        """What takes one pod's output, whose lines begin with their times; ``stamped``: they keep them."""
+        """A writer of one pod's output, whose lines begin with their times; ``stamped``: the times are
+        shown.
+        """
         rest, last = b"", b"-"
 
         def write(chunk: bytes) -> None:
@@ -349,7 +351,7 @@ class Merged:
         return write
 
     async def run(self) -> None:
-        """Write for ever what was held long enough."""
+        """Write the lines that were held long enough, until cancelled."""
         while True:
             await self._clock.sleep(FLUSH_SECONDS)
             self.flush(HELD_SECONDS)

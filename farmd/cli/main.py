@@ -189,7 +189,7 @@ def _unusable(error: OSError) -> int:
     """Report a file that cannot be used as it is named, such as one whose name is too long.
 
     Raises:
-        OSError: it is no matter of a file.
+        OSError: it is not about a file.
     """
     if error.filename is None:
         raise error

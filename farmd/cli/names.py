@@ -26,8 +26,8 @@ _Completion = Callable[[click.Context, click.Parameter, str], list[str]]
 
 
 def checked(ctx: click.Context, param: click.Parameter, value: str) -> str:
-    """A name that no part of a path could be is refused: a server would answer for another path, or refuse it
-    in a way that says nothing of names.
+    """Refuse a name that cannot be part of a path: a server would answer for another path, or with an
+    error that does not mention the name.
     """
     if not value.isprintable():
         raise click.BadParameter(f"found {value!r}, expected a name of printable characters", ctx, param)
@@ -38,12 +38,12 @@ def checked(ctx: click.Context, param: click.Parameter, value: str) -> str:
 
 
 def checked_if_given(ctx: click.Context, param: click.Parameter, value: str) -> str:
-    """The same of an option that may be left out."""
+    """As ``checked``, for an option that may be left out."""
     return checked(ctx, param, value) if value else value
 
 
 def checked_prefix(ctx: click.Context, param: click.Parameter, value: str) -> str:
-    """The same of the beginning of a name, which may end in a slash."""
+    """As ``checked``, for the beginning of a name, which may end in a slash."""
     checked(ctx, param, f"{value}x")
     return value
 
@@ -58,7 +58,7 @@ def target(noun: str, complete: _Completion, metavar: str | None = None) -> Call
 
 
 def all_checked(ctx: click.Context, param: click.Parameter, value: Sequence[str]) -> tuple[str, ...]:
-    """The same of several names."""
+    """As ``checked``, for several names."""
     return tuple(checked(ctx, param, name) for name in value)
 
 

@@ -158,7 +158,7 @@ def deleting(noun: Noun[Any, Any]) -> click.Command:
 
 
 def saying(noun: Noun[Any, Any], word: str, say: Callable[[Call, str], Awaitable[Mutation]]) -> click.Command:
-    """A word to one item that ends by itself, such as ``pause``."""
+    """A command to one item that ends by itself, such as ``pause``."""
 
     async def run(invocation: Invocation, name: str) -> None:
         await carry_out(invocation, noun, [await say(invocation.call, name)])
@@ -197,7 +197,7 @@ async def converge(invocation: Invocation, noun: Noun[Any, Any], mutations: Sequ
 
 @contextmanager
 def going_on(invocation: Invocation, mutations: Sequence[Mutation]) -> Iterator[None]:
-    """Say on ^C that only the wait ends."""
+    """On ^C, say that only the wait ends."""
     try:
         yield
     except asyncio.CancelledError:

@@ -123,7 +123,7 @@ def editing(noun: Noun[Any, Any]) -> click.Command:
 async def edits(
     invocation: Invocation, title: str, text: str, take: Callable[[str], Awaitable[T]]
 ) -> AsyncIterator[T | None]:
-    """What a person makes of a text in the editor, as ``take`` reads it; None where nothing was changed.
+    """A person's edited text, as ``take`` reads it; None if nothing was changed.
 
     Where the block fails, what the person wrote stays in its file.
 
