@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class NamedFamily:
-    """A family of records that people name; a part that is None is one that it does not have.
+    """A family of records with names; a part that is None does not exist.
 
     Attributes:
         family: the family of its records.
@@ -57,19 +57,19 @@ class NamedFamily:
         noun: the word that people type before a name, as in ``rc/hello``; empty: no command names its items.
         aliases: other words for the noun.
         title: the line about its commands in the help of ``farmctl``.
-        first: the command with which people make one where there is none, for the page.
+        first: the command that creates the first item, for the page.
         under: the noun in whose group its commands are, if it has no group at the top. Its own noun begins
             with that one, as ``job-template`` does.
-        unbundled: the hint for people who put such an item into a bundle, if bundles hold none.
+        unbundled: the hint for an item in a bundle, if bundles cannot hold such items.
         instead: what people can do if they want another item under the name of an existing one, and no
             ``update`` exists; ``other_ways``: commands beside ``update`` that change an item, as the end of a
             hint.
         way: the commands that change an item whose parts people must leave alone; ``{name}`` is its name.
-        group: its group of commands, if it has others than those of every noun.
+        group: its group of commands, if it has more than those of every noun.
         bundle_order: its place among the nouns of one wave of a bundle, if bundles hold its items by its
             ``Noun``.
-        bundled: how bundles hold its items, if in a way of their own; ``exported`` is how its items are
-            written to files, if no bundle holds them.
+        bundled: how bundles hold its items, if not by its ``Noun``; ``exported``: how its items are written to
+            files, if no bundle holds them.
     """
 
     family: str
@@ -97,39 +97,39 @@ class KindOfWork(NamedFamily):
 
     Attributes:
         runs: the class that runs the kind in a farm.
-        shown: the command that tells more of an item that has no noun, without the item's name.
+        shown: the command that describes an item without a noun; the item's name follows it.
         owns_pods: whether its items own pods, and ``per_node`` whether one on each eligible node. The store's
             family says the first, too: help texts need it, and do not load the types of all records.
-        main: whether it is the kind that is meant where a person names none. Its items are listed without a
-            noun, and ``farmctl top`` counts them even if there are none.
+        main: whether it is the default kind. Its items are listed without a noun, and ``farmctl top`` counts
+            them even if there are none.
         selectable: whether farms may choose among its items by labels; other items belong to all farms.
         guarded: whether doubt freezes it (R18), and ``health_matters`` whether mass ill health is such doubt.
         gradual: the family of the kind that brings a new manifest to its items step by step; empty: the
             worker replaces pods in place.
         runbooks: the runbook of its alerts, by the beginning of an alert's name; the first that fits.
-        features: what each farm of this version knows of this kind; records may need it of their farm (R11).
+        features: the features of this kind in each farm of this version; records may require them (R11).
         names: the trees whose keys end in the names of its items, for completion; empty: ``names/<family>``
             if its records have ids besides, else the tree of its family.
         wiped: the key of the incident that its tree lost its sentinel, if it has a key of its own (p2).
-        unclaimed: what the doctor says where no farm claims the kind; empty: a text that fits every kind.
+        unclaimed: the doctor's text if no farm claims the kind; empty: a text that fits every kind.
         outside: the section of the configuration that turns it on, if its items lie outside of Consul.
-        among: the family among whose records are its items, if it has none of its own.
+        among: the family whose records include its items, if it has no records of its own.
         asked: its ``Noun``, which holds the commands on its records.
-        acts: what operators do to an item on the page, by words, beside what its ``Noun`` can. Programs may
-            leave out the plan and its token of those that are ``acts_unseen``, as earlier versions did.
+        acts: the actions on an item on the page, by name, besides those of its ``Noun``. For those in
+            ``acts_unseen`` programs may leave out the plan and its token, as in earlier versions.
         listed: its list on the page, if it has no ``asked``.
-        besides: what adds to the description of an item.
-        requests: what the scheduler is asked for one more pod, by the types of its pods.
-        explains: what explains the pods of an item, by tables with titles, where no node is explained.
-        ended: what waits for the end of an item, if items end by themselves.
-        begins: what begins an item of a kind that others name as ``gradual``, and ``supersedes`` what puts
-            another version in place of the one that such an item brings.
-        starts: what lists the manifests that a change of an item lets start, if it writes no owner of pods.
-        author: what tells who said last what the parts of an item are (``farmd.commands.parts``).
-        waits: what says of a record of the family ``among`` whether it is an item.
-        makes: what makes a document of another kind from the item of a name, under a name and with values,
-            and the check that the item stays as it was read.
-        examined: what finds faults of items outside of Consul.
+        besides: adds to the description of an item.
+        requests: returns the requests to the scheduler for one more pod, by the types of its pods.
+        explains: returns the tables that explain the pods of an item, if it does not explain nodes.
+        ended: waits for the end of an item, if items end by themselves.
+        begins: begins an item of a kind that others name as ``gradual``; ``supersedes`` replaces the version
+            that such an item is bringing.
+        starts: lists the manifests that a change of an item lets start, if it writes no owner of pods.
+        author: returns the last author of the parts of an item (``farmd.commands.parts``).
+        waits: returns whether a record of the family ``among`` is an item.
+        makes: makes a document of another kind from a named item, under a name and with values, and the check
+            that the item stays as it was read.
+        examined: finds faults of items outside of Consul.
         opens: a context manager over the section of the configuration that has the family's name; a farm
             keeps it open for as long as it runs, and the kind gets its value.
         metrics: its own rows of the table of metrics.

@@ -30,8 +30,6 @@ from store.signatures import Signature
 from store.status import ItemStatus, Status
 from store.work import Work
 
-# What there is to say of a family of records; ``store.families`` says it of each.
-
 T = TypeVar("T")
 
 Watched = Literal["no", "whole", "by id", "by name"]
@@ -43,7 +41,7 @@ def _whole(record: Any) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Family(Generic[T]):
-    """One family of records; ``T`` is the type that a cache keeps of a record.
+    """One family of records; ``T`` is the type of a record in a cache.
 
     Attributes:
         name: the first part of its keys.
@@ -53,7 +51,7 @@ class Family(Generic[T]):
             or of a name's hash (R23). A watched tree has a sentinel, and each shard has one besides.
         query: the beginning that its name shares with that of another small tree alone: one query follows
             both; empty: it has a query of its own.
-        own: a farm applies its own changes from their answers, so its cache may learn of others' later.
+        own: a farm applies its own changes from Consul's answers, so it may see changes of others later.
         pause: least seconds between two answers of one of its queries; 0: no pause.
         keep_raw: whether a cache keeps each value's bytes, for records that a farm rewrites.
         keep_unknown: whether it keeps only the bytes of values with fields that this version does not know,
@@ -62,17 +60,17 @@ class Family(Generic[T]):
         dated: adds to a compacted record the time when this process saw it, by its own clock.
         refers: its place in the order in which families are read for references to manifests (R24): a
             source comes before the records derived from it; 0: its records never refer to a manifest.
-        younger: clusters may exist that were registered before this family was known; the first farm that
-            knows it creates its sentinels (R20).
+        younger: a cluster may have been registered before this family existed; the first farm that knows it
+            creates its sentinels (R20).
         owner_label: the label of pods that holds the id of their owner; empty: its records own no pods.
         claimed: it is a kind of work: ``locks/``, ``work/`` and ``status/`` hold keys of its items.
         outside: its items are objects of another system, so the store has no record of them.
         status: the type of the status of such an item.
-        during: names the item, as ``<family>/<id>``, during which a record of it owns pods by itself, such
-            as a service's hook; empty: it owns none.
+        during: returns the item, as ``<family>/<id>``, during which a record owns pods itself, such as a
+            service's hook; empty: it owns none.
         switches: the field of a record that holds the id of the service whose owners it changes; empty: none.
-        leaves: the fields of a part of one of its records that others may change, too (R14).
-        opens: a part of one of its records may itself name more such fields, in ``open``.
+        leaves: the fields that others may change in parts of its records (R14).
+        opens: a part of one of its records may name more such fields, in ``open``.
         named: people name its records: ``names/<family>/`` holds the id for each name.
         passive: nobody works on its records: one is ready once it is written, and deleted at once.
         item: the one item of such a kind, which is no record of it; empty: its records are its items.
