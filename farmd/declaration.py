@@ -68,8 +68,8 @@ class NamedFamily:
         group: its group of commands, if it has more than those of every noun.
         bundle_order: its place among the nouns of one wave of a bundle, if bundles hold its items by its
             ``Noun``.
-        bundled: how bundles hold its items, if not by its ``Noun``; ``exported``: how its items are written to
-            files, if no bundle holds them.
+        bundled: how bundles hold its items, if not by its ``Noun``; ``exported``: how its items are written
+            to files, if no bundle holds them.
     """
 
     family: str
