@@ -106,10 +106,17 @@ class StartsWorker(Worker[Snapshot, Plan]):
     async def read(self) -> Snapshot:
         """The next starts, read consistently; one that is gone was answered, or taken back."""
         keys = self.kind.waiting[:BATCH]
-        read = self.context.client.read
-        found = await several(lambda key: read(key, mode="consistent"), keys)
+        found = await several(self._read, keys)
         self.kind.over({key for key, entry in zip(keys, found, strict=True) if entry is None})
         return Snapshot(tuple(entry for entry in found if entry is not None), len(self.kind.waiting))
+
+    async def _read(self, key: str) -> Entry | None:
+        """A start. A key that no start can have is not read: Consul refuses an address with ``..`` in it."""
+        try:
+            place(self.context.keys, key)
+        except RecordInvalid:
+            return Entry(key, b"", 0)
+        return await self.context.client.read(key, mode="consistent")
 
     def decide(self, snapshot: Snapshot) -> Plan:
         """The oldest names first; old answers are looked after while none waits, and in any case in time."""
@@ -180,7 +187,8 @@ class StartsWorker(Worker[Snapshot, Plan]):
 
     async def _settle(self, entry: Entry, result: str, *writes: Operation) -> bool:
         """Remove a start, in the transaction of its answer and its job; False: nothing was written."""
-        gone = deletion(entry.key, entry.modify_index)
+        key, index = entry.key, entry.modify_index
+        gone = deletion(key, index) if index else [operations.delete(key)]
         if await self.writer.attempt(*gone, *writes) is None:
             return False
         self.kind.over({entry.key})

@@ -19,6 +19,7 @@ from tests.guarded import Guarded, guarded_consul
 pytestmark = pytest.mark.xdist_group("access")
 
 KEYS = Keys()
+ODD = ["greet/../../rcs/x", "greet//x", "/", "greet/", "x", "greet/%2e%2e/x", "greet/a b?c#d", "greet/ä"]
 TEMPLATE = str(ROOT / "examples/jobs/template.yaml")
 
 
@@ -66,7 +67,11 @@ async def test_r44_a_starter_with_its_own_rights_starts_jobs_and_changes_nothing
         return one.strip()
 
     try:
+        odd = [f"{KEYS.tree(STARTS)}{key}" for key in ODD]
+        await client.transaction([operations.put(key, b"{}") for key in odd])
         one = await asyncio.to_thread(life)
+        left = (await owner.keys(KEYS.tree(STARTS))).items
+        assert left == [KEYS.sentinel(KEYS.tree(STARTS))]
         jobs = [raw for raw in (await owner.list(KEYS.tree("jobs"))).items if raw.key[-1] != "t"]
         assert len(jobs) == 2
         found = await owner.read(KEYS.name("jobs", one.removeprefix("job/")))
