@@ -39,8 +39,8 @@ LONGEST = 0.5
 COMPARED_ABOVE = 200
 # A shard with more entries is followed by its keys, and read in parts.
 IN_PARTS_ABOVE = 2000
-# To look for what is gone costs a fiftieth of what an entry of an answer costs, for each known entry.
-LOOKED_AT = 50
+# To look at a key costs Consul and farmd a tenth of an entry of an answer, and each is looked at twice.
+LOOKED_AT = 5
 
 
 class PrefixCache(TreeCopy[T]):
@@ -245,7 +245,7 @@ class PrefixCache(TreeCopy[T]):
             await self._clock.sleep(0)  # whom the answer woke sends first, then the next query is sent
             size = len(page.items)
             if isinstance(page, Portion):
-                size += len(self.entries) // LOOKED_AT
+                size += shard.count // LOOKED_AT
             del page  # frees the memory of a whole tree during the next wait
             if asked and (self._pause or len(self.entries) > LARGE):
                 await self._clock.sleep(max(0.0, self._rest(size) - self._pause))

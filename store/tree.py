@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import chain
@@ -38,6 +39,7 @@ from store.ports import Clock
 class Shard:
     """One parked query: its prefix, the index of its last answer, and the state of the keys under it.
 
+    ``count`` is the number of known records, and ``names`` of those below each key up to the next slash.
     ``removed`` holds this process's deletions until an answer is as new as they are. ``parts``: of a large
     shard, the index of each part that the copy is as new as. ``anew``: the known
     records are of before a restore; the next answer replaces them all, and all its keys count as changed.
@@ -49,6 +51,7 @@ class Shard:
     anew: bool = False
     doubt: str | None = None
     count: int = 0
+    names: Counter[str] = field(default_factory=Counter)
     removed: dict[str, int] = field(default_factory=dict)
     parts: dict[str, int] = field(default_factory=dict)
     answered: float = 0.0
@@ -71,7 +74,33 @@ class Shard:
 
     def forgotten(self) -> Shard:
         """The same query, none of whose answers counts any more."""
-        return Shard(self.prefix, anew=True, doubt=self.doubt, count=self.count, answered=self.answered)
+        return Shard(
+            self.prefix,
+            anew=True,
+            doubt=self.doubt,
+            count=self.count,
+            names=self.names,
+            answered=self.answered,
+        )
+
+    def name(self, key: str) -> str:
+        """A key up to the next slash."""
+        slash = key.find("/", len(self.prefix))
+        return key if slash < 0 else key[: slash + 1]
+
+    def came(self, key: str) -> None:
+        """Count a record that was not known."""
+        self.count += 1
+        if (name := self.name(key)) != key:
+            self.names[name] += 1
+
+    def went(self, key: str) -> None:
+        """Count a record no more."""
+        self.count -= 1
+        if (name := self.name(key)) != key:
+            self.names[name] -= 1
+            if not self.names[name]:
+                del self.names[name]
 
 
 T = TypeVar("T")
@@ -155,7 +184,7 @@ class TreeCopy(Generic[T]):
             Shard(prefix, answered=whole.answered) for prefix in families.shards(self._keys, self.family)
         ]
         for key in self.entries:
-            self._shard_of(key).count += 1
+            self._shard_of(key).came(key)
         for key, index in whole.removed.items():
             self._shard_of(key).removed[key] = index
         self._split = asyncio.Event()
@@ -275,27 +304,32 @@ class TreeCopy(Generic[T]):
         known = chain(self.broken, self.entries) if differ else self.broken
         return {key for key in known if key.startswith(shard.prefix)}.difference(keys)
 
+    def _differ(self, shard: Shard, page: Portion, keys: set[str]) -> bool:
+        """Whether more records are known than the parts of an answer, and its names, allow."""
+        if not shard.names:
+            return shard.count != sum(map(self.entries.__contains__, page.names))
+        known = sum(count for name, count in shard.names.items() if name.startswith(page.below))
+        return not shard.names.keys() <= page.names or known != sum(map(self.entries.__contains__, keys))
+
     def _gone_of(self, shard: Shard, page: Portion, keys: set[str]) -> set[str]:
         """Keys of a shard that are missing in the parts of an answer, or whose names are."""
-        differ = shard.count != sum(map(self.entries.__contains__, page.names))
-        gone, after = set[str](), len(shard.prefix)
-        for key in chain(self.broken, self.entries) if differ else self.broken:
+        gone = set[str]()
+        for key in chain(self.broken, self.entries) if self._differ(shard, page, keys) else self.broken:
             if not key.startswith(shard.prefix) or key in keys:
                 continue
-            slash = key.find("/", after)
-            if key.startswith(page.below) or (key if slash < 0 else key[: slash + 1]) not in page.names:
+            if key.startswith(page.below) or shard.name(key) not in page.names:
                 gone.add(key)
         return gone
 
     def _insert(self, shard: Shard, stored: Stored[T]) -> None:
         if stored.key not in self.entries:
-            shard.count += 1
+            shard.came(stored.key)
         self.broken.pop(stored.key, None)
         self.entries[stored.key] = stored
 
     def _discard(self, key: str) -> None:
         if self.entries.pop(key, None) is not None:
-            self._shard_of(key).count -= 1
+            self._shard_of(key).went(key)
 
     def _decode(self, shard: Shard, raw: RawEntry, numbers: dict[int, int]) -> None:
         value = raw.decoded()
