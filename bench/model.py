@@ -67,10 +67,10 @@ class FarmCosts:
     controller_kilobytes: float = 3.2
     pod_kilobytes: float = 1.75
     node_kilobytes: float = 2.5
-    base_cores: float = 0.0025
+    base_cores: float = 0.0029
     received_us: float = 0.2
     entry_us: float = 3.7
-    request_us: float = 300
+    request_us: float = 150
 
 
 @dataclass(frozen=True)
@@ -228,9 +228,9 @@ def _simulated(controllers: int, ttl: float, changes: float = 0.0) -> Fleet:
 MEASURED: list[tuple[Fleet, dict[str, float]]] = [
     (
         _simulated(10_000, 60),
-        {"consul_cores": 0.041, "consul_megabytes": 566, "farm_cores": 0.0032, "farm_megabytes": 179},
+        {"consul_cores": 0.046, "consul_megabytes": 581, "farm_cores": 0.0035, "farm_megabytes": 183},
     ),
-    (_simulated(10_000, 60, 1.0), {"farm_cores": 0.0234, "farm_megabytes": 179}),
+    (_simulated(10_000, 60, 1.0), {"farm_cores": 0.0162, "farm_megabytes": 183}),
     (_simulated(25_000, 150), {"consul_megabytes": 1494, "farm_megabytes": 366}),
     (_simulated(100_000, 600), {"consul_megabytes": 6620, "farm_megabytes": 1310}),
 ]
