@@ -12,13 +12,14 @@ from functools import partial
 from typing import Any, Generic, NamedTuple, Protocol, runtime_checkable
 
 from farmd import overview
-from farmd.commands import difference, waiting
+from farmd.commands import difference, resolving, waiting
 from farmd.commands.edits import Readiness, S
 from farmd.commands.mutation import Call, Change, Mutation, Scalar, lock_told
 from farmd.commands.noun import Noun
 from farmd.commands.outlook import T
 from farmd.commands.specs import changed
 from farmd.commands.waiting import Spells
+from store import manifests
 from store.entry import Stored
 from store.errors import NotFound, RecordInvalid
 from store.several import several
@@ -155,6 +156,21 @@ async def by_name(call: Call, found: FoundRecord, known: dict[str, str] | None =
     return found._replace(busy=found.busy.replace(manager, known[manager]))
 
 
+async def _followed(call: Call, existing: Any, wanted: Any, spec: Any) -> bool:
+    """Whether an owner that follows config keys differs from its document by their values alone: those are a
+    farm's to bring (R41).
+    """
+    follows = getattr(existing, "follow", False) and getattr(wanted, "follow", False)
+    if not follows or existing.manifest == wanted.manifest:
+        return False
+    try:
+        return resolving.refer_alike(
+            await manifests.read(call.client, call.keys, existing.manifest), spec.pod
+        )
+    except (NotFound, RecordInvalid):
+        return False
+
+
 @dataclass(frozen=True, slots=True)
 class BundledNoun(Generic[S, T]):
     """The records of a noun that has the commands of all nouns; see ``Bundled``."""
@@ -207,7 +223,10 @@ class BundledNoun(Generic[S, T]):
     ) -> tuple[dict[str, Scalar], dict[str, Scalar]]:
         file, existing = self.of.file, found.stored.record
         built = await self.of.built(call, wish.spec, existing.id, existing)
-        return difference.fields(existing, file.stated(existing, built, wish.stated), file.names)
+        wanted = file.stated(existing, built, wish.stated)
+        if await _followed(call, existing, wanted, wish.spec):
+            wanted = changed(wanted, manifest=existing.manifest)
+        return difference.fields(existing, wanted, file.names)
 
     async def create(self, call: Call, wish: Wish) -> Mutation:
         return await self.of.create(call, wish.spec)

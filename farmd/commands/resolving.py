@@ -343,6 +343,11 @@ async def renewed(call: Call, manifest: Manifest) -> Manifest:
     return msgspec.structs.replace(found, sources=sources)
 
 
+def refer_alike(one: Manifest, other: Manifest) -> bool:
+    """Whether two manifests differ in nothing but the values of what they refer to."""
+    return bool(_unresolved(builtins(one), "") == _unresolved(builtins(other), ""))
+
+
 def value_in(manifest: Manifest, source: Reference) -> str:
     """The value that a source gave a manifest."""
     if (found := _FILE.fullmatch(source.field)) is None:

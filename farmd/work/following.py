@@ -11,11 +11,11 @@ import hashlib
 import math
 import os.path
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from farmd.commands import resolving, secret_references, signing, specs
+from farmd.commands import parts, resolving, secret_references, signing, specs
 from farmd.commands.edits import Edits
 from farmd.commands.mutation import Call, Mutation
 from farmd.kinds import KINDS
@@ -270,6 +270,8 @@ async def change(
         Conflict, Locked: the owner is a part, managed, or locked.
     """
     record = stored.record
+    if parts.opens(record):  # the files of an app refer to the keys, and leave the values to the farm
+        call = replace(call, part_of=record.part_of, open=tuple(record.open))
     renewed = await resolving.renewed(call, manifest)
     specs.check_pod(renewed, record.name)
     known = [record.manifest, *([record.reverted.manifest] if record.reverted else [])]

@@ -10,15 +10,17 @@ from typing import Any
 
 import msgspec
 import pytest
+import yaml
 
 from farmd.apps import changes, commands
 from farmd.apps.bundle import AppSpec, Bundle, parse
 from farmd.apps.facts import Act, Live
+from farmd.commands import config_keys, resolving
 from farmd.commands.mutation import Call, commit
 from farmd.kinds import bundled
 from farmd.nodes.commands import label
 from farmd.replication.commands import RC, set_replicas
-from store import codec
+from store import codec, manifests
 from store.apps import AppStore, Entry
 from store.entry import Stored
 from store.errors import Conflict, InputInvalid, StoreUnavailable
@@ -818,3 +820,32 @@ async def test_a_service_that_was_rolled_back_is_tried_again_with_another_versio
         good = {"container": {**SERVICE["container"], "command": ["--good"]}}
         await fleet.apply(document("service", "front", **SERVICE | good))
         await fleet.reached(3, within=900)
+
+
+async def test_r41_a_part_that_follows_config_keys_gets_their_values_from_a_farm_and_keeps_them() -> None:
+    async with app_fleet("n1") as fleet:
+        await commit(fleet.call, await config_keys.set_value(fleet.call, "level", "info"))
+
+        async def applied(*args: str) -> int:
+            said = rc("web", *args, follow=True, rollout={"stages": ["100%"], "min_healthy_time": 0})
+            said["pod"]["env"] = {"LEVEL": {"kv": "level"}}
+            text = yaml.safe_dump(said)
+            resolve = await resolving.resolver(fleet.call, [(text, "web.yaml")])
+            return await fleet.apply(resolve(said, "web.yaml"))
+
+        async def level(wanted: str) -> bool:
+            found = (await fleet.records()).get("web")
+            if found is None or found.managed_by:
+                return False
+            manifest = await manifests.read(fleet.call.client, KEYS, found.manifest)
+            return (manifest.env, found.part_of) == ({"LEVEL": wanted}, MARK)
+
+        await fleet.reached(await applied())
+        await commit(fleet.call, await config_keys.set_value(fleet.call, "level", "debug"))
+        await fleet.until(lambda: level("debug"), what="the new value")
+        await fleet.clock.advance(120.0)
+        assert await level("debug")  # the app's document has the former value
+        told = await fleet.told("converged")
+        assert (told.phase, told.ready) == ("reached", 1)
+        await fleet.reached(await applied("--more"))
+        assert await level("debug")
