@@ -400,7 +400,12 @@ def _end(shot: Snapshot, outcome: str, reason: str) -> Plan:
 
 
 def _repairs(shot: Snapshot) -> tuple[tuple[str, tuple[str, str]], ...]:
-    """Pods whose intents were lost or changed. Only the rollout can repair them now."""
+    """Pods whose intents were lost or changed, which only the rollout can repair now.
+
+    Those of a daemon set are repaired by its own worker.
+    """
+    if shot.spread is not None:
+        return ()
     found = []
     for side in (shot.old, shot.new):
         assert side is not None

@@ -96,6 +96,7 @@ class Nodes:
         found = planning.decide(shot)
         assert isinstance(found, Plan)
         assert not found.moves.moves
+        assert not found.repairs
         if found.turn is not None:
             self.state = found.turn.state
             to, held = progress.spread(dataclasses.replace(shot, state=self.state))
@@ -171,6 +172,20 @@ def test_a_stage_waits_for_its_word_and_its_rest() -> None:
     world.fields["approved"] = 2
     world.run()
     assert (world.new, world.outcome) == (4, "done")
+
+
+@pytest.mark.parametrize("intent", [None, Intent(NEWER, "e" * 16)])
+def test_a_pod_whose_intent_was_lost_or_changed_is_left_to_the_daemon_sets_worker(
+    intent: Intent | None,
+) -> None:
+    world = fleet(4, 2, "100%")
+    world.decide()
+    stored = None if intent is None else Stored("intent", intent, 9, b"")
+    world.pods["n4"] = msgspec.structs.replace(world.pods["n4"], intent=stored)
+    assert world.state is not None
+    assert world.state.phase == "moving"
+    for _ in range(3):
+        world.decide()
 
 
 def test_canaries_come_first() -> None:
