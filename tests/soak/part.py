@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import subprocess
@@ -16,6 +17,8 @@ from farmd.dev.plan import environment
 from tests import reaper
 from tests.fleet import LIMIT
 from tests.proxy import Proxy
+
+CRASHED = b'"event":"worker.crashed"'
 
 
 class Part:
@@ -31,6 +34,7 @@ class Part:
         self.log = folder / f"{name}.log"
         self.faults = 0
         self.starts = 0
+        self._read = 0
         self._well_since = 0.0
         self._silent_since: float | None = None
         self._command = [sys.executable, "-m", "farmd", command]
@@ -91,6 +95,19 @@ class Part:
         reaper.reaped(process.pid)
         tail = "\n".join(self.log.read_text(errors="replace").splitlines()[-5:])
         return f"{self.name} ended with code {process.returncode}:\n{tail}"
+
+    def crashes(self) -> list[str]:
+        """What its log says, since the last call, of workers that ended with an exception."""
+        with self.log.open("rb") as log:
+            log.seek(self._read)
+            fresh = log.read()
+        whole = fresh[: fresh.rfind(b"\n") + 1]
+        self._read += len(whole)
+        found = [json.loads(line) for line in whole.splitlines() if CRASHED in line]
+        return [
+            f"{self.name}: the worker of {each['kind']}/{each['item']} crashed: {each.get('exception')}"
+            for each in found
+        ]
 
     @contextmanager
     def trouble(self) -> Iterator[None]:

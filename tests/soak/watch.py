@@ -79,6 +79,7 @@ class Watch:
         silent = {name: part.silent_for() for name, part in self._fleet.agents.items()}
         self._tell(processes.outlived(running, silent))
         self._tell(found for part in self._fleet.parts if (found := part.ended()))
+        self._tell(found for part in self._fleet.parts for found in part.crashes())
         try:
             dump = await self._fleet.dump()
         except StoreError:
