@@ -105,13 +105,16 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class Forwarded(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """How a pod's output goes to one destination; agents answer it, nothing stores it.
+    """How the output of a pod, or of its sidecar ``process``, goes to one destination.
+
+    Agents answer it, nothing stores it.
 
     ``sent``, ``lost`` and ``behind`` are bytes: sent by this agent, rotated away before they were sent, and
     not sent yet. ``problem`` says why nothing is sent now.
     """
 
     to: str
+    process: str = ""
     sent: int = 0
     lost: int = 0
     behind: int = 0

@@ -117,7 +117,8 @@ def log_facts(found: Sequence[Forwarded]) -> list[tuple[str, str]]:
         words += [f"{size_text(each.lost)} lost"] if each.lost else []
         words += [f"{size_text(each.behind)} waiting"] if each.behind else []
         words += [f"not now: {clean(each.problem)}"] if each.problem else []
-        told.append(("Logs to", f"{each.to}: {', '.join(words)}"))
+        of = f", {each.process}" if each.process else ""
+        told.append(("Logs to", f"{each.to}{of}: {', '.join(words)}"))
     return told
 
 

@@ -7,7 +7,7 @@ import contextlib
 import signal
 from collections.abc import AsyncIterator
 
-from store.manifests import Logs
+from store.manifests import Logs, Sidecar
 from store.reality import Forwarded
 from tests.agents import AgentProcess, Agents, shell
 from tests.fleet import eventually
@@ -95,6 +95,18 @@ async def test_a_node_sends_by_its_setting_and_to_listed_servers_alone(rig: Agen
         (mine,) = running.agent.forwarder.of("web")
         assert (mine.to, mine.sent, mine.lost, mine.problem) == (to, 5, 0, "")
         assert server.texts == [b"mine"]
+
+
+async def test_a_sidecar_has_its_own_output_there(rig: Agents) -> None:
+    async with listening() as (server, to):
+        await rig.agent()
+        shipper = Sidecar(name="shipper", command=["/bin/sh", "-c", "echo beside; exec sleep 1000"])
+        pod = shell("echo main; exec sleep 1000", logs=Logs(to=[to]), sidecars=[shipper])
+        await rig.want(pod)
+        await eventually(lambda: _has(server, b"beside"), what="the sidecar's output")
+        await eventually(lambda: _has(server, b"main"), what="the pod's output")
+        told = {each.partition(b"] ")[2]: b'process="shipper"' in each for each in server.messages}
+        assert told == {b"beside": True, b"main": False}
 
 
 async def _has(server: Server, text: bytes) -> bool:

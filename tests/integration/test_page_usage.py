@@ -59,6 +59,11 @@ async def test_pods_owners_nodes_and_the_fleet_show_what_is_used_beside_what_is_
             capacity={"cpu": 4, "memory": 1 << 30},
         )
         await cluster.write([operations.lock(key, codec.encode(agent), session.id)])
+
+        async def told() -> bool:
+            return await cluster.client.read(cluster.keys.reality("n0", "web")) is not None
+
+        await eventually(told, what="what the agent says by itself, once")
         intent = await cluster.client.read(cluster.keys.intent("n0", "web"))
         rc = rig.rolling.rc
         assert intent is not None

@@ -23,6 +23,7 @@ from farmd.agent.logs import LogLine
 from farmd.agent.pod import Pod
 from farmd.agent.state import StateDirectory
 from store.log_destinations import elsewhere, parsed
+from store.manifests import MAIN
 from store.ports import Clock, Recorder
 from store.reality import Forwarded
 
@@ -40,13 +41,17 @@ MOST_DESTINATIONS = 16
 JOIN_SECONDS = 1.0
 
 
+Which = tuple[str, str]
+"""An instance and one of its processes."""
+
+
 @dataclass(eq=False)
 class Lane:
     """One destination: its sender, and the pods whose output goes there."""
 
     to: str
     sender: Sender
-    streams: dict[str, Stream] = field(default_factory=dict)
+    streams: dict[Which, Stream] = field(default_factory=dict)
     ending: list[Stream] = field(default_factory=list)
     problem: str = ""
     sent: int = 0
@@ -74,20 +79,20 @@ class Lane:
     def add(self, stream: Stream) -> None:
         """Send a pod's output."""
         with self._lock:
-            self.streams[stream.origin.instance] = stream
+            self.streams[stream.origin.instance, stream.origin.process] = stream
 
     def end(self, instance: str) -> None:
         """Send what is left of a pod whose folder is about to be removed."""
         with self._lock:
-            stream = self.streams.pop(instance, None)
-            if stream is not None:
+            for which in [each for each in self.streams if each[0] == instance]:
+                stream = self.streams.pop(which)
                 stream.end(now())
                 self.ending.append(stream)
 
-    def drop(self, instance: str) -> None:
-        """Send a pod's output no more."""
+    def drop(self, which: Which) -> None:
+        """Send a process's output no more."""
         with self._lock:
-            self.streams.pop(instance, None)
+            self.streams.pop(which, None)
 
     @property
     def idle(self) -> bool:
@@ -211,27 +216,29 @@ class Forwarder:
 
     def look(self) -> None:
         """Send the output of the pods that there are now, and export how much was."""
-        wanted: dict[str, set[str]] = {}
+        wanted: dict[Which, set[str]] = {}
         self._refused = {}
         for pod in self._pods():
             if pod.instance in self._leaving:
                 continue
             manifest = pod.manifest or pod.target
             if manifest is None:
-                kept = {to for to, lane in self._lanes.items() if pod.instance in lane.streams}
-                wanted[pod.instance] = kept
+                for to, lane in self._lanes.items():
+                    for which in [each for each in lane.streams if each[0] == pod.instance]:
+                        wanted.setdefault(which, set()).add(to)
                 continue
             asked = elsewhere(manifest.logs.to or self._default)
-            origin = Origin(self._node, pod.instance, manifest.id, pod.record.owner)
-            wanted[pod.instance] = {each for each in asked if self._add(origin, each)}
+            for process in (MAIN, *(each.name for each in manifest.sidecars)):
+                origin = Origin(self._node, pod.instance, manifest.id, pod.record.owner, process)
+                wanted[pod.instance, process] = {each for each in asked if self._add(origin, each)}
         for to, lane in list(self._lanes.items()):
-            for instance in list(lane.streams):
-                if to not in wanted.get(instance, ()):
-                    lane.drop(instance)
+            for which in list(lane.streams):
+                if which[0] not in self._leaving and to not in wanted.get(which, ()):
+                    lane.drop(which)
             self._export(lane)
             if lane.idle:
                 lane.stop()
-                del self._lanes[to]
+                del self._lanes[to], self._told[to]
 
     @asynccontextmanager
     async def ending(self, instance: str) -> AsyncIterator[None]:
@@ -247,9 +254,17 @@ class Forwarder:
     def of(self, instance: str) -> list[Forwarded]:
         """How the output of a pod is forwarded, for people."""
         found = [
-            Forwarded(to=to, sent=stream.sent, lost=stream.lost, behind=stream.behind, problem=lane.problem)
+            Forwarded(
+                to=to,
+                process="" if which[1] == MAIN else which[1],
+                sent=stream.sent,
+                lost=stream.lost,
+                behind=stream.behind,
+                problem=lane.problem,
+            )
             for to, lane in list(self._lanes.items())
-            if (stream := lane.streams.get(instance)) is not None
+            for which, stream in sorted(lane.streams.items())
+            if which[0] == instance
         ]
         refused = self._refused.get(instance, {})
         return found + [Forwarded(to=to, problem=why) for to, why in refused.items()]
@@ -268,9 +283,9 @@ class Forwarder:
                 return False
             lane = self._lanes[to] = Lane(to, senders.of(destination, self._authorities))
             lane.begin()
-        if origin.instance not in lane.streams:
-            folder = self._state.directory(origin.instance)
-            lane.add(Stream(origin, folder, self._state.logs(origin.instance), to))
+        if (origin.instance, origin.process) not in lane.streams:
+            folder, files = self._state.directory(origin.instance), self._state.logs(origin.instance)
+            lane.add(Stream(origin, folder, files if origin.process == MAIN else files / origin.process, to))
         return True
 
     def _export(self, lane: Lane) -> None:

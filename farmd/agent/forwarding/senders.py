@@ -22,6 +22,7 @@ from typing import Protocol
 from farmd.agent.forwarding.stream import Origin
 from farmd.agent.logs import LogLine
 from store.log_destinations import Destination
+from store.manifests import MAIN
 
 JOURNAL = "/run/systemd/journal/socket"
 SEND_SECONDS, CONNECT_SECONDS = 5.0, 5.0
@@ -122,6 +123,7 @@ def _fields(origin: Origin) -> bytes:
         "FARMD_OWNER": origin.owner,
         "FARMD_OWNER_ID": origin.owner_id,
         "FARMD_NODE": origin.node,
+        "FARMD_PROCESS": "" if origin.process == MAIN else origin.process,
     }
     return b"".join(_field(key, value.encode()) for key, value in fields.items() if value)
 
@@ -146,6 +148,7 @@ def _time(at: float) -> str:
 def message(origin: Origin, line: LogLine) -> bytes:
     """A line as a message of RFC 5424, without control characters that could end or forge another one."""
     known = {"pod": origin.instance, "owner": origin.owner, "node": origin.node}
+    known |= {} if origin.process == MAIN else {"process": origin.process}
     data = " ".join(f'{key}="{_value(value)}"' for key, value in known.items())
     head = " ".join(
         (

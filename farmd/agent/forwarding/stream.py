@@ -20,6 +20,7 @@ from farmd.agent import logs
 from farmd.agent.files import write_atomically
 from farmd.agent.log_files import LOG, MARKS
 from farmd.agent.logs import LogLine, Part
+from store.manifests import MAIN
 
 CHUNK = 256 * 1024
 HALF_LINE_SECONDS = 3.0
@@ -35,6 +36,7 @@ class Origin(NamedTuple):
     instance: str
     owner: str
     owner_id: str
+    process: str = MAIN
 
 
 class SentUpTo(msgspec.Struct):
@@ -89,7 +91,8 @@ class Stream:
 
     @property
     def _path(self) -> Path:
-        return self.folder / f"sent-{sha256(self.to.encode()).hexdigest()[:12]}.json"
+        name = self.to if self.origin.process == MAIN else f"{self.to} {self.origin.process}"
+        return self.folder / f"sent-{sha256(name.encode()).hexdigest()[:12]}.json"
 
     def save(self) -> None:
         """Save the place; without that the next agent sends again what came after the saved one."""
