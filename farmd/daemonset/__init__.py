@@ -1,7 +1,8 @@
 """Daemon sets: one pod on every eligible node (p2 ``pkg/ds``).
 
-``facts.py`` holds the snapshot and reads it, ``plan.py`` decides (pure), ``kind.py`` has the worker and
-joins it to the claim engine, ``commands.py`` holds the commands.
+``facts.py`` holds the snapshot and reads it, with ``rivals.py`` for daemon sets that claim the same nodes,
+``plan.py`` decides (pure), ``kind.py`` has the worker and joins it to the claim engine, ``commands.py`` holds
+the commands.
 """
 
 from __future__ import annotations

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from alerting.alert import PREEMPTIVE_DS_CONTENTION
 from farmd.daemonset import plan as planning
-from farmd.daemonset.facts import Facts, Need, Plan, Reader, Rivals, by_version
+from farmd.daemonset.facts import Facts, Need, Plan, Reader, by_version
+from farmd.daemonset.rivals import Rivals
 from farmd.pods.ailing import AILING_SECONDS, ailing_since, told
 from farmd.pods.changes import PodChange, grouped, planned, reservations
 from farmd.runtime.wake import Wake
