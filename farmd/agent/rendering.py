@@ -51,7 +51,7 @@ class Rendered:
     def lay_out(self, manifest: Manifest, user: Account | None) -> list[tuple[str, str]]:
         """Write the files: where each is, and where a unit or a container sees it.
 
-        ``user``: as whom the workload runs; None: as any in a container.
+        ``user``: the user of the workload; None: any user, in a container.
 
         Raises:
             StartFailed: one cannot be written.

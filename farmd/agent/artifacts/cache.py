@@ -59,7 +59,9 @@ class Good(msgspec.Struct):
 
 
 class Artifacts:
-    """What one agent fetched; ``users`` says as whom a pod runs, ``environ`` is the agent's environment."""
+    """The artifacts that one agent fetched; ``users`` chooses the user of a pod, ``environ`` is the
+    agent's environment.
+    """
 
     def __init__(
         self, config: ArtifactConfig, *, state: StateDirectory, users: Users, environ: Mapping[str, str],

@@ -53,7 +53,7 @@ class Budget:
 
 
 def end_with(parent: int) -> None:
-    """End when the agent does: the next one begins anew, and two would write at once."""
+    """End when the agent ends: the next agent fetches again, and two processes would write at once."""
     import ctypes
 
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)

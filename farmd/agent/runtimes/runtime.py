@@ -247,7 +247,9 @@ class Runtime(Protocol):
         """The instance's live workload, if there is one."""
 
     def old_user(self, identity: Identity, manifest: Manifest) -> str:
-        """The user as whom an earlier version started it, where this one would not; empty: it would."""
+        """The user of a program that an earlier version started and that this version would start as
+        another; empty: the same.
+        """
 
     def strays(self) -> Iterable[Identity]:
         """Workloads whose records may be lost; where the runtime keeps ends, also those that ended."""

@@ -272,7 +272,9 @@ class Shims:
         return identity if identity is not None and identity.runtime == self.name else None
 
     def old_user(self, identity: Identity, manifest: Manifest) -> str:
-        """The user as whom an earlier version started it, where this one would not; empty: it would."""
+        """The user of a program that an earlier version started and that this version would start as
+        another; empty: the same.
+        """
         return self._users.outdated(manifest) if not identity.user else ""
 
     def recorded(self, instance: str) -> Identity | None:

@@ -26,7 +26,7 @@ _VARIABLES = "variables.json"
 
 
 def lay_out(folder: Path, launch: Launch, user: Account | None) -> None:
-    """Make the files of a start, which runs as ``user``; None: as any in a container."""
+    """Make the files of a start for the user of the workload; None: any user, in a container."""
     other = user if user is not None and user.other else None
     ends = launch.manifest.restart.policy != "always"
     if not (ends or launch.vars or launch.peers):
