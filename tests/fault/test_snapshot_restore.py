@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from farmd.agent.runtimes.shims import start_ticks
 from farmd.commands.mutation import Call, commit
 from farmd.nodes import commands
 from farmd.runtime.clock import SystemIds
 from store import manifests
 from store.manifests import Manifest
 from store.nodes import Node, Reserved
+from store.presence import start_ticks
 from store.rcs import ReplicationController
 from store.reality import Reality
 from tests.agents import Agents, agents_on, sha_of, shell

@@ -35,6 +35,7 @@ REACH: dict[type, dict[str, str]] = {
         "env": OWN,
         "init": OWN,
         "after_stop": OWN,
+        "sidecars": OWN,
         "working_directory": OWN,
         "files": OWN,
         "id": FARM,
