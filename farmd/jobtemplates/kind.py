@@ -44,8 +44,10 @@ BATCH, AT_ONCE = 64, 8
 PAUSE_SECONDS = 0.5
 """Every answer changes the tree, and each look at it brings the keys of all starts."""
 PRUNE_SECONDS, FIRST_PRUNE_SECONDS = 600.0, 60.0
-KEPT_SECONDS, KEPT_LEAST_SECONDS, MOST_KEPT = 7 * 86_400.0, 600.0, 10_000
-"""An answer is kept for a week; of a template with more of them the newest, but none goes that is young."""
+KEPT_SECONDS, KEPT_LEAST_SECONDS, REFUSED_LEAST_SECONDS, MOST_KEPT = 7 * 86_400.0, 600.0, 60.0, 10_000
+"""An answer is kept for a week; of more than that of a template, or of all refusals, the oldest go, but no
+young one.
+"""
 CHANGED_SECONDS = 0.2
 """A starter that changes its start all the time holds up nobody for longer."""
 LONGEST_TEXT, LONGEST_BY = 500, 80
@@ -78,13 +80,14 @@ class Plan:
 class StartsWorker(Worker[Snapshot, Plan]):
     """Answers the starts of all templates."""
 
-    __slots__ = ("_due", "_templates")
+    __slots__ = ("_answered", "_due", "_templates")
 
     kind: JobTemplates
 
     def __init__(self, kind: JobTemplates, claim: Claim, session: Session, wake: Wake) -> None:
         super().__init__(kind, claim, session, wake)
         self._due = self.context.clock.mono() + FIRST_PRUNE_SECONDS
+        self._answered = 0
         self._templates: dict[str, Stored[JobTemplate]] = {}
 
     def attach(self) -> None:
@@ -121,21 +124,22 @@ class StartsWorker(Worker[Snapshot, Plan]):
     def decide(self, snapshot: Snapshot) -> Plan:
         """The oldest names first; old answers are looked after while none waits, and in any case in time."""
         left = self._due - self.context.clock.mono()
-        if snapshot.batch and left > -PRUNE_SECONDS:
+        if snapshot.batch and left > -PRUNE_SECONDS and self._answered <= MOST_KEPT:
             return Plan(batch=snapshot.batch)
         if snapshot.waiting and not snapshot.batch:
             return Plan(after=0.0)
-        return Plan(prune=left <= 0, after=max(0.0, left))
+        return Plan(prune=left <= 0 or self._answered > MOST_KEPT, after=max(0.0, left))
 
     async def act(self, snapshot: Snapshot, plan: Plan) -> Outcome:
         """One transaction for each start, several at a time: none rests on another."""
         if plan.prune:
             await self._prune()
-            self._due = self.context.clock.mono() + PRUNE_SECONDS
+            self._due, self._answered = self.context.clock.mono() + PRUNE_SECONDS, 0
         self._templates.clear()
         done = await several(self._answer, plan.batch, AT_ONCE)
         changed = {entry.key for entry, answered in zip(plan.batch, done, strict=True) if not answered}
         self.kind.last(changed)
+        self._answered += len(plan.batch)
         return Outcome("after", CHANGED_SECONDS if changed else 0.0)
 
     def describe(self, snapshot: Snapshot, plan: Plan) -> Status:
@@ -226,16 +230,17 @@ def expired(answers: Sequence[Entry], keys: Keys, now: float) -> list[Entry]:
     gone, kept = list[Entry](), dict[str, list[tuple[float, Entry]]]()
     for entry in answers:
         try:
-            at, age = place(keys, entry.key, STARTED), now - codec.decode(Started, entry.value, entry.key).at
+            at, answer = place(keys, entry.key, STARTED), codec.decode(Started, entry.value, entry.key)
         except RecordInvalid:
             continue  # a newer version may have written it
-        if age > KEPT_SECONDS:
+        if (age := now - answer.at) > KEPT_SECONDS:
             gone.append(entry)
-        else:
-            kept.setdefault(at.template, []).append((age, entry))
-    for found in kept.values():
+        else:  # starters choose the names of templates that do not exist: all refusals count together
+            kept.setdefault("" if answer.refused else at.template, []).append((age, entry))
+    for of, found in kept.items():
         found.sort(key=lambda each: each[0])
-        gone += [entry for age, entry in found[MOST_KEPT:] if age > KEPT_LEAST_SECONDS]
+        least = KEPT_LEAST_SECONDS if of else REFUSED_LEAST_SECONDS
+        gone += [entry for age, entry in found[MOST_KEPT:] if age > least]
     return gone
 
 

@@ -274,6 +274,15 @@ def test_templates_take_turns() -> None:
     assert [key.removeprefix(tree) for key in found] == ["a/1", "b/1", "c/1", "a/2", "a/3"]
 
 
+def test_refusals_of_all_templates_count_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kind, "MOST_KEPT", 2)
+    answers = [Started(refused="no", at=1000.0 - at * 100) for at in range(4)]
+    told = [Entry(f"{KEYS.tree(STARTED)}t{at}/a", codec.encode(each), 1) for at, each in enumerate(answers)]
+    assert expired(told, KEYS, 1100.0) == told[2:]
+    accepted = [Entry(each.key, codec.encode(Started(job="0a", at=500.0)), 1) for each in told]
+    assert expired(accepted, KEYS, 1100.0) == []
+
+
 def test_answers_that_this_version_cannot_read_stay() -> None:
     entry = Entry(f"{KEYS.tree(STARTED)}echo/a", b'{"at":"later"}', 1)
     assert expired([entry], KEYS, 1e12) == []
