@@ -249,18 +249,18 @@ def _write_all(fd: int, data: bytes) -> None:
 async def _input() -> AsyncIterator[bytes]:
     """What comes on stdin; a file is always ready, and epoll takes none."""
     loop, ready = asyncio.get_running_loop(), asyncio.Event()
-    try:
-        loop.add_reader(0, ready.set)
-    except PermissionError:
-        while data := os.read(0, PIECE):
-            yield data
-        return
+
+    def found() -> None:
+        loop.remove_reader(0)  # else it would be told again until it is read, and the next read would block
+        ready.set()
+
     try:
         while True:
-            await ready.wait()
+            with contextlib.suppress(PermissionError):
+                loop.add_reader(0, found)
+                await ready.wait()
             ready.clear()
-            data = os.read(0, PIECE)
-            if not data:
+            if not (data := os.read(0, PIECE)):
                 return
             yield data
     finally:

@@ -20,8 +20,8 @@ from aiohttp import ClientWebSocketResponse, WSMsgType, web
 
 WINDOW = 1 << 20
 PIECE = 1 << 16
-LARGEST = PIECE + 4
-"""Bytes of a message, which the receiver's ``max_msg_size`` must let through."""
+LARGEST = PIECE + 1024
+"""The ``max_msg_size`` of both sides."""
 PING_SECONDS = 15.0
 STDIN, STDOUT, STDERR = 0, 1, 2
 _NUMBER = 4
@@ -92,6 +92,8 @@ class Streams:
                     await self._gives_room(words["took"])
                 else:
                     yield words
+            elif message.type is WSMsgType.ERROR:
+                raise Broken(str(message.data))
 
     def _data(self, message: bytes) -> tuple[int, bytes]:
         if len(message) < _NUMBER:

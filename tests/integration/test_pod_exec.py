@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
+import os
+import signal
 import subprocess
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -12,9 +15,11 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from farmd.agent.execute import MOST
 from farmd.commands import one_time
 from farmd.commands.mutation import Call
 from farmd.runtime.clock import SystemIds
+from farmd.runtime.streams import PIECE, STDIN, WINDOW
 from store import access
 from store.access import Exec
 from store.manifests import Manifest
@@ -23,7 +28,8 @@ from tests.farmctl import Farmctl, Result
 from tests.fleet import eventually
 from tests.processes import Program
 
-SLEEPER = shell("exec sleep 5000", env={"GREETING": "hello"})
+ME = os.getpid()
+SLEEPER = shell(f"exec sleep 5000.{ME}", env={"GREETING": "hello"})
 PATH = "/v1/exec/web"
 
 
@@ -127,7 +133,7 @@ async def test_a_command_has_the_pods_environment_and_folder_its_input_and_its_e
 
 
 async def test_r42_one_key_is_one_command_for_its_pod_node_and_purpose(fleet: Fleet) -> None:
-    headers = await fleet.key("sleep", "5001")
+    headers = await fleet.key("sleep", f"5001.{ME}")
     answers = await asyncio.gather(*(fleet.status(headers) for _ in range(5)))
     assert sorted(status for status, _ in answers) == [101, *[403] * 4]
     assert (await fleet.status(headers))[1] == "Farmd-Key: the key was used"
@@ -152,24 +158,25 @@ async def test_r42_one_key_is_one_command_for_its_pod_node_and_purpose(fleet: Fl
             )
         async with http.get(fleet.url + PATH, headers=await fleet.key("true")) as answer:
             assert answer.status == 426
-    await dead("sleep 5001")
+    await dead(f"sleep 5001.{ME}")
 
 
 async def test_what_a_command_started_ends_with_its_connection_and_with_the_agent(fleet: Fleet) -> None:
-    script = "trap '' HUP INT; sleep 5002 & setsid sleep 5002 & (setsid sh -c 'sleep 5002' &) ; echo on; wait"
+    nap = f"sleep 5002.{ME}"
+    script = f"trap '' HUP INT; {nap} & setsid {nap} & (setsid sh -c '{nap}' &) ; echo on; wait"
     for cut in ("farmctl", "agent"):
         process = fleet.farmctl.start("pod", "exec", "web", "--", "sh", "-c", script)
         assert process.stdout is not None
         assert await asyncio.to_thread(process.stdout.readline) == "on\n"
-        assert len(lives("sleep 5002")) >= 3
+        assert len(lives(f"sleep 5002.{ME}")) >= 3
         if cut == "farmctl":
             process.kill()
         else:
             fleet.agent.process.kill()
-        await dead("sleep 5002")
+        await dead(f"sleep 5002.{ME}")
         _, err = await asyncio.to_thread(process.communicate)
         assert cut == "farmctl" or "the connection ended before the command did" in err
-    assert len(lives("sleep 5000")) == 1
+    assert len(lives(f"sleep 5000.{ME}")) == 1
 
 
 async def test_an_agent_runs_no_commands_unless_its_administrator_says_so(
@@ -183,3 +190,107 @@ async def test_an_agent_runs_no_commands_unless_its_administrator_says_so(
         )
         status, why = await fleet.status(await fleet.key("true"))
         assert (status, why.split(":")[0]) == (403, "agent.exec")
+
+
+CATCHES = "trap 'echo caught; exit 5' INT; echo ready; while :; do sleep 0.05; done"
+
+
+async def test_an_interrupt_goes_to_the_command_with_and_without_a_terminal(fleet: Fleet) -> None:
+    words = ("pod", "exec", "web", "-it", "--", "sh", "-c")
+    typed = await asyncio.to_thread(
+        fleet.farmctl.on_terminal, *words, f"stty size; {CATCHES}", answer="\x03", at="ready"
+    )
+    assert (typed.code, typed.out.splitlines()[-1]) == (5, "^Ccaught")
+    process = fleet.farmctl.start("pod", "exec", "web", "--", "sh", "-c", CATCHES)
+    assert process.stdout is not None
+    assert await asyncio.to_thread(process.stdout.readline) == "ready\n"
+    process.send_signal(signal.SIGINT)
+    assert (await asyncio.to_thread(process.communicate))[0] == "caught\n"
+    assert process.returncode == 5
+    refused = await fleet.ctl(*words, "true")
+    assert (refused.code, refused.err.splitlines()[0]) == (
+        2,
+        "farmctl: --tty: found no terminal, expected one, and --stdin (-it)",
+    )
+
+
+async def test_output_and_input_wait_for_their_readers_and_the_agent_does_not_grow(fleet: Fleet) -> None:
+    size = 64 * 2**20
+    process = fleet.farmctl.start("pod", "exec", "web", "--", "sh", "-c", f"head -c {size} /dev/zero")
+    assert process.stdout is not None
+
+    async def waits() -> bool:
+        """All that is between the command and this reader is full."""
+        found = lives(f"^head -c {size} /dev/zero")
+        return bool(found) and await idle(found[0])
+
+    await eventually(waits, what="a command that waits")
+    before = rss(fleet.agent.process.pid)
+    seen = 0
+    while piece := await asyncio.to_thread(os.read, process.stdout.fileno(), 2**20):
+        seen += len(piece)
+    await asyncio.to_thread(process.communicate)
+    assert (seen, process.returncode) == (size, 0)
+    assert rss(fleet.agent.process.pid) - before < 16 * 2**20
+    typed = "x" * (8 * 2**20)
+    counted = await fleet.ctl("pod", "exec", "web", "-i", "--", "sh", "-c", "sleep 0.2; wc -c", stdin=typed)
+    assert counted.out.strip() == str(len(typed))
+    assert rss(fleet.agent.process.pid) - before < 16 * 2**20
+
+
+async def idle(pid: str) -> bool:
+    """Whether a process writes nothing for a while."""
+    before = Path(f"/proc/{pid}/io").read_text()
+    await asyncio.sleep(0.2)
+    return before == Path(f"/proc/{pid}/io").read_text()
+
+
+def rss(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * 4096
+
+
+@pytest.mark.parametrize(
+    ("sent", "why"),
+    [
+        (b"\0", "found a message without the number of a stream"),
+        ("no json", "found a text that is no JSON"),
+        ("[1]", "found a text that is no JSON object"),
+        ('{"resize": "x"}', "found ['resize'], expected resize or signal"),
+        ('{"signal": "KILL"}', "found ['signal'], expected resize or signal"),
+        ('{"took": 1}', "took: found something else than a stream and a number"),
+        (None, "found more than 1048576 bytes that were not asked for"),
+    ],
+)
+async def test_who_does_not_keep_to_the_protocol_is_cut_off(
+    fleet: Fleet, sent: bytes | str | None, why: str
+) -> None:
+    headers = await fleet.key("sleep", f"5003.{ME}")
+    async with aiohttp.ClientSession() as http, http.ws_connect(fleet.url + PATH, headers=headers) as socket:
+        if isinstance(sent, str):
+            await socket.send_str(sent)
+        elif sent is not None:
+            await socket.send_bytes(sent)
+        else:
+            with contextlib.suppress(ConnectionError):
+                for _ in range(2 * WINDOW // PIECE):
+                    await socket.send_bytes(STDIN.to_bytes(4, "big") + bytes(PIECE))
+        assert json.loads(await socket.receive_str(timeout=60)) == {"failed": why}
+    await dead(f"sleep 5003.{ME}")
+
+
+async def test_a_node_runs_few_commands_at_once_and_each_of_thousands_of_callers_gets_an_answer(
+    fleet: Fleet,
+) -> None:
+    answers = await asyncio.gather(*(fleet.status({access.HEADER: access.made()}) for _ in range(500)))
+    assert {status for status, _ in answers} == {403}
+    async with contextlib.AsyncExitStack() as held:
+        http = await held.enter_async_context(aiohttp.ClientSession())
+        for _ in range(MOST):
+            await held.enter_async_context(
+                http.ws_connect(fleet.url + PATH, headers=await fleet.key("sleep", f"5004.{ME}"))
+            )
+        assert await fleet.status(await fleet.key("true")) == (429, f"{MOST} commands already run here")
+    await dead(f"sleep 5004.{ME}")
+    huge = {**(await fleet.key("true")), "X-Huge": "x" * 9000}
+    assert (await fleet.status(huge))[0] == 400
+    assert (await fleet.ctl("pod", "exec", "web", "--", "true")).code == 0

@@ -276,7 +276,7 @@ class Attending(Shims):
             **common,
             "env": {**common["env"], **given, **({"TERM": wanted.term or "dumb"} if wanted.tty else {})},  # type: ignore[dict-item]
             "limits": limits(manifest),
-            "default_signals": [int(signal.SIGPIPE), int(signal.SIGXFSZ)],
+            "default_signals": [int(each) for each in (signal.SIGPIPE, signal.SIGXFSZ, *SIGNALS.values())],
             "inside": inside,
             "limited": manifest.limits != Limits(),
             "shim": identity.shim,
