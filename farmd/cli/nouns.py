@@ -190,6 +190,7 @@ def _pod_commands() -> Commands:
         "top": (lambda: cli.usage.top, "What pods use, those first that use most."),
         "logs": (lambda: cli.pod.logs, "The output of a pod."),
         "exec": (lambda: cli.pod_exec.exec_, "Run a command in a pod."),
+        "cp": (lambda: cli.pod_copy.cp, "Copy files and folders to and from a pod."),
         "restart": (lambda: cli.pod.restart, "Restart pods where they are."),
     }
 

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import os
 import signal
-import sys
 import termios
 import tty as terminals
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -23,6 +22,7 @@ from farmd.cli.pod import locate
 from farmd.commands import one_time
 from farmd.runtime.errors import AgentUnavailable
 from farmd.runtime.streams import LARGEST, PIECE, PING_SECONDS, STDIN, STDOUT, Broken, Streams
+from farmd.runtime.tasks import end
 from farmd.tables.model import clean
 from farmd.web.hosts import loopback
 from store import access, features, presence
@@ -141,9 +141,19 @@ def _refusal(node: str, error: aiohttp.WSServerHandshakeError) -> Exception:
 
 
 class ExecSession:
-    """A command's input and output on this side. ``bytes`` is how much output came."""
+    """A command's input and output on this side, by the descriptors ``source`` and ``output``. ``bytes`` is
+    how much output came."""
 
-    def __init__(self, socket: aiohttp.ClientWebSocketResponse, *, tty: bool, takes_input: bool) -> None:
+    def __init__(
+        self,
+        socket: aiohttp.ClientWebSocketResponse,
+        *,
+        tty: bool = False,
+        takes_input: bool = True,
+        source: int = 0,
+        output: int = 1,
+    ) -> None:
+        self._source, self._to = source, {STDOUT: output}
         self._socket = socket
         self._streams = Streams(socket)
         self._tty = tty
@@ -162,22 +172,25 @@ class ExecSession:
         feeding = asyncio.create_task(self._feed())
         try:
             with self._signals():
-                code = await self._hear()
+                hearing = asyncio.create_task(self._hear())
+                await asyncio.wait({hearing, writing}, return_when=asyncio.FIRST_COMPLETED)
+                if writing.done() and not hearing.done():
+                    await end(hearing)
+                    await writing  # nobody reads the output any more
+                code = await hearing
                 self._output.put_nowait((0, b""))
                 await writing
                 return code
         finally:
-            for task in (writing, feeding):
-                task.cancel()
-            await asyncio.gather(writing, feeding, return_exceptions=True)
+            await end(writing, feeding)
 
     async def _hear(self) -> int:
         async for message in self._streams.messages():
             if isinstance(message, tuple):
                 self.bytes += len(message[1])
                 self._output.put_nowait(message)
-            elif isinstance(end := message.get("end"), dict) and isinstance(end.get("code"), int):
-                return int(end["code"])
+            elif isinstance(how := message.get("end"), dict) and isinstance(how.get("code"), int):
+                return int(how["code"])
             elif "failed" in message:
                 raise AgentUnavailable(f"the agent ended the command: {clean(str(message['failed']))}")
         if self._interrupted:
@@ -188,15 +201,14 @@ class ExecSession:
         """Write output in a thread: a reader that waits must not stop the answers to pings."""
         while (piece := await self._output.get())[1]:
             stream, data = piece
-            out = sys.stdout if stream == STDOUT else sys.stderr
-            await asyncio.to_thread(_write_all, out.fileno(), data)
+            await asyncio.to_thread(_write_all, self._to.get(stream, 2), data)
             await self._streams.took(stream, len(data))
 
     async def _feed(self) -> None:
         if self._tty:
             await self._tell_size()
         if self._takes_input:
-            async for data in _input():
+            async for data in _input(self._source):
                 await self._streams.send(STDIN, data)
         await self._streams.finish(STDIN)
 
@@ -246,25 +258,25 @@ def _write_all(fd: int, data: bytes) -> None:
         data = data[os.write(fd, data) :]
 
 
-async def _input() -> AsyncIterator[bytes]:
-    """What comes on stdin; a file is always ready, and epoll takes none."""
+async def _input(fd: int) -> AsyncIterator[bytes]:
+    """What comes from a descriptor; a file is always ready, and epoll takes none."""
     loop, ready = asyncio.get_running_loop(), asyncio.Event()
 
     def found() -> None:
-        loop.remove_reader(0)  # else it would be told again until it is read, and the next read would block
+        loop.remove_reader(fd)  # else it would be told again until it is read, and the next read would block
         ready.set()
 
     try:
         while True:
             with contextlib.suppress(PermissionError):
-                loop.add_reader(0, found)
+                loop.add_reader(fd, found)
                 await ready.wait()
             ready.clear()
-            if not (data := os.read(0, PIECE)):
+            if not (data := os.read(fd, PIECE)):
                 return
             yield data
     finally:
-        loop.remove_reader(0)
+        loop.remove_reader(fd)
 
 
 @contextlib.contextmanager

@@ -60,6 +60,7 @@ _OF_NODES = frozenset({"drain", "undrain", "cordon", "uncordon", "taint", "untai
 _WHOLE: Mapping[str, Sequence[str]] = {
     "ps": ("pod", "list"),
     "exec": ("pod", "exec"),
+    "cp": ("pod", "cp"),
     "ls": ("all",),
     "stats": ("top",),
     "members": ("farm", "list"),
@@ -71,7 +72,6 @@ _WHOLE: Mapping[str, Sequence[str]] = {
 
 POINTERS: Mapping[str, str] = {
     "attach": "farmctl pod logs -f NODE/INSTANCE follows what a pod writes",
-    "cp": "farmd copies no files: mount a volume, or put files into the manifest",
     "port-forward": "farmctl service endpoints NAME prints addresses that are reached directly",
     "proxy": "farmctl service endpoints NAME prints addresses that are reached directly",
     "annotate": "objects have labels only: farmctl rc edit NAME",

@@ -294,3 +294,81 @@ async def test_a_node_runs_few_commands_at_once_and_each_of_thousands_of_callers
     huge = {**(await fleet.key("true")), "X-Huge": "x" * 9000}
     assert (await fleet.status(huge))[0] == 400
     assert (await fleet.ctl("pod", "exec", "web", "--", "true")).code == 0
+
+
+async def test_files_and_folders_are_copied_both_ways_and_nothing_leads_out(
+    fleet: Fleet, tmp_path: Path
+) -> None:
+    here = tmp_path / "here"
+    (here / "sub").mkdir(parents=True)
+    (here / "sub" / "a").write_text("one")
+    (here / "run").write_text("#!/bin/sh\n")
+    (here / "run").chmod(0o755)
+    (here / "link").symlink_to("sub/a")
+    assert (await fleet.ctl("pod", "cp", str(here), "n1/web:tree")).code == 0
+    shown = await fleet.ctl(
+        "pod", "exec", "web", "--", "sh", "-c", "cat tree/link; test -x tree/run && echo !"
+    )
+    assert shown.out == "one!\n"
+    assert (await fleet.ctl("pod", "cp", "web:tree", str(tmp_path / "back"))).code == 0
+    assert (tmp_path / "back" / "link").read_text() == "one"
+    assert (tmp_path / "back" / "link").is_symlink()
+    assert (await fleet.ctl("pod", "cp", "web:tree/sub/a", str(tmp_path))).code == 0
+    assert (tmp_path / "a").read_text() == "one"
+    (here / "out").symlink_to("../../etc/passwd")
+    for words, why in (
+        ((str(here), "web:other"), "other/out: found a link to ../../etc/passwd, which leads out"),
+        (("web:absent", str(tmp_path)), "web: its tar ended with 2: what was copied is not complete"),
+        (("web:tree", str(tmp_path / "back")), "back/tree"),
+        (("web:/", str(tmp_path)), "found the path '/', expected one of a file or a folder"),
+        ((str(here), str(here)), "SOURCE, TARGET: expected a pod in one of both"),
+        ((str(tmp_path / "none"), "web:x"), "none: found no such file or folder"),
+    ):  # fmt: skip
+        done = await fleet.ctl("pod", "cp", *words)
+        if why == "back/tree":
+            assert done.code == 0
+            assert (tmp_path / why / "run").exists()
+        else:
+            assert done.code != 0
+            assert why in done.err
+
+
+HOSTILE = (
+    "mkdir -p bin evil; echo x > evil/f; PATH=/usr/bin:/bin\n"
+    "python3 - <<'P'\nimport tarfile, io\n"
+    "t = tarfile.open('evil.tar', 'w')\n"
+    "def add(name, kind=tarfile.REGTYPE, link=''):\n"
+    "    i = tarfile.TarInfo(name); i.type = kind; i.linkname = link; t.addfile(i)\n"
+    "{add}\nt.close()\nP\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("add", "why"),
+    [
+        ("add('../escaped')", "'../escaped' leaves the folder that it is unpacked into"),
+        ("add('/tmp/escaped')", "'/tmp/escaped' leaves the folder"),
+        ("add('x/l', tarfile.SYMTYPE, '../../escaped')", "which could leave the folder"),
+        ("add('x', tarfile.SYMTYPE, '/etc'); add('x/passwd')", "which could leave the folder"),
+        ("add('x/dev', tarfile.CHRTYPE)", "is a device, a pipe or of another kind"),
+        ("add('x/h', tarfile.LNKTYPE, '/etc/passwd')", "leaves the folder"),
+    ],
+)
+async def test_a_pod_whose_tar_lies_writes_nothing_outside_of_the_copy(
+    rig: Agents, tmp_path: Path, add: str, why: str
+) -> None:
+    """The command that the pod runs is its own: here a tar that sends what it wants."""
+    work = tmp_path / "work"
+    work.mkdir()
+    tar = tmp_path / "tar"
+    tar.write_text(f"#!/bin/sh\ncd {work}\n{HOSTILE.format(add=add)}\nexec /bin/cat evil.tar\n")
+    tar.chmod(0o755)
+    pod = shell(f"exec sleep 5000.{ME}", env={"PATH": f"{tmp_path}:/usr/bin:/bin"})
+    async with fleet_of(rig, tmp_path, pod) as fleet:
+        into = tmp_path / "into"
+        into.mkdir()
+        done = await fleet.ctl("pod", "cp", "web:x", str(into))
+        assert done.code == 9
+        assert why in done.err
+        assert list(into.iterdir()) == []
+        assert not (tmp_path / "escaped").exists()

@@ -225,7 +225,7 @@ def unpack(spec: dict[str, Any]) -> None:
                 mode = "r:gz" if spec["kind"] == "tar.gz" else "r:"
                 source = archive if zstd is None else zstd(archive)
                 with tarfile.open(fileobj=source, mode=mode) as tar:  # type: ignore[call-overload]
-                    _tar(tree, tar)
+                    unpack_tar(tree, tar)
         except (
             tarfile.TarError,
             zipfile.BadZipFile,
@@ -255,7 +255,8 @@ def _zstd(spec: dict[str, Any]) -> tuple[Any, type[Exception]]:
     return ZstdFile, ZstdError
 
 
-def _tar(tree: Tree, archive: Any) -> None:
+def unpack_tar(tree: Tree, archive: Any) -> None:
+    """Make what an archive has."""
     for each in archive:
         archive.members = []  # else it keeps all of them
         if each.isdir():
