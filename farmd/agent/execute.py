@@ -18,19 +18,22 @@ from aiohttp import WSCloseCode, web
 from farmd.agent.access import OneTimeKeys
 from farmd.agent.agent import Agent
 from farmd.agent.errors import AgentError
+from farmd.agent.forward import Forward
+from farmd.agent.model import Identity
 from farmd.agent.runtimes.attended import SIGNALS
 from farmd.agent.runtimes.runtime import Execution
 from farmd.runtime import tasks
 from farmd.runtime.streams import LARGEST, PING_SECONDS, STDERR, STDIN, STDOUT, Broken, Streams
 from store import access
 from store.access import Exec, OneTime
+from store.manifests import Manifest
 from store.ports import Clock
 
 log = structlog.get_logger()
 
 MOST = 32
 """Commands of people that run at once on a node."""
-DRAIN_SECONDS = 5.0
+DRAIN_SECONDS, LOOK_SECONDS = 5.0, 0.5
 LARGEST_SIDE = 10_000
 """Rows and columns of a terminal."""
 PATH = "/v1/exec/{instance}"
@@ -93,11 +96,6 @@ class _Door:
         config = self._agent.config
         if not config.exec:
             raise _refused("agent.exec: found false, expected true: this node runs no commands of people")
-        if config.exec_signed:
-            raise _refused(
-                'agent.signatures: found "enforce": this node runs no commands that nobody signed, unless'
-                " agent.exec_unsigned is true"
-            )
         if not self._safe(request):
             raise _refused("the connection has no TLS: set web.tls_cert and web.tls_key of this agent")
 
@@ -134,6 +132,13 @@ class _Session:
         """Run the command, and answer how it ended."""
         wanted = self._wanted()
         began = self._clock.mono()
+        if wanted.port:
+            return await self._forward(wanted.port, began)
+        if self._agent.config.exec_signed:
+            raise _refused(
+                'agent.signatures: found "enforce": this node runs no commands that nobody signed, unless'
+                " agent.exec_unsigned is true"
+            )
         try:
             execution = await self._begun(wanted)
         except AgentError as error:
@@ -142,9 +147,7 @@ class _Session:
         log.info("exec.began", reason=self._record.reason, **told)
         code: int | None = None
         try:
-            socket = web.WebSocketResponse(
-                heartbeat=PING_SECONDS, max_msg_size=LARGEST, compress=False, timeout=1.0
-            )
+            socket = _socket()
             await socket.prepare(self._request)
             code = await self._converse(socket, execution)
             await self._finish(socket, code, began)
@@ -163,7 +166,7 @@ class _Session:
 
     def _wanted(self) -> Exec:
         wanted = self._record.exec
-        if wanted is None or not wanted.command or not wanted.command[0]:
+        if wanted is None or not (wanted.port or (wanted.command and wanted.command[0])):
             raise web.HTTPBadRequest(text="command: found none, expected one")
         return wanted
 
@@ -173,16 +176,66 @@ class _Session:
         Raises:
             HTTPNotFound, HTTPConflict: there is no such pod here, or it does not run. AgentError: as told.
         """
+        identity, manifest = self._pod()
+        instance = self._record.instance
+        runtimes = self._agent.runtimes
+        opened = await asyncio.to_thread(runtimes.secrets.open, manifest, instance, identity.start)
+        return await runtimes.of(identity.runtime).execute(identity, manifest, wanted, opened.variables)
+
+    def _pod(self) -> tuple[Identity, Manifest]:
+        """What runs.
+
+        Raises:
+            HTTPNotFound, HTTPConflict: there is no such pod here, or it does not run.
+        """
         instance = self._record.instance
         pod = self._agent.pods.get(instance)
         if pod is None:
             raise web.HTTPNotFound(text=f"instance: found {instance!r}, expected a pod of this node")
-        identity, manifest = pod.identity, pod.manifest
-        if identity is None or manifest is None:
+        if pod.identity is None or pod.manifest is None:
             raise web.HTTPConflict(text=f"pod {instance!r} does not run now")
-        runtimes = self._agent.runtimes
-        opened = await asyncio.to_thread(runtimes.secrets.open, manifest, instance, identity.start)
-        return await runtimes.of(identity.runtime).execute(identity, manifest, wanted, opened.variables)
+        return pod.identity, pod.manifest
+
+    async def _forward(self, port: int, began: float) -> web.StreamResponse:
+        """Pass connections on to a port of the pod, as long as this start of it lives."""
+        identity, _ = self._pod()
+        try:
+            forward = Forward(identity, self._agent.config.check_host, port)
+        except AgentError as error:
+            raise web.HTTPConflict(text=error.message) from error
+        told = {"by": self._record.by, "instance": self._record.instance, "port": port}
+        log.info("forward.began", reason=self._record.reason, **told)
+        try:
+            socket = _socket()
+            await socket.prepare(self._request)
+            streams = Streams(socket)
+            serving = asyncio.create_task(forward.serve(streams))
+            living = asyncio.create_task(self._lives(identity))
+            try:
+                await asyncio.wait({serving, living}, return_when=asyncio.FIRST_COMPLETED)
+                failed = "" if serving.done() else "the pod ended"
+                if serving.done():
+                    serving.result()
+            except Broken as error:
+                failed = str(error)
+            except ConnectionError:
+                failed = ""  # the person is gone
+            finally:
+                await tasks.end(serving, living)
+            with contextlib.suppress(ConnectionError):
+                if failed:
+                    await streams.tell(failed=failed)
+                await socket.close()
+            return socket
+        finally:
+            seconds = round(self._clock.mono() - began, 3)
+            log.info("forward.ended", connections=forward.count, seconds=seconds, **told)
+
+    async def _lives(self, identity: Identity) -> None:
+        """Return when a start is over: its ports may be another pod's then."""
+        runtime = self._agent.runtimes.of(identity.runtime)
+        while runtime.lives(identity):
+            await self._clock.sleep(LOOK_SECONDS)
 
     async def _converse(self, socket: web.WebSocketResponse, execution: Execution) -> int | None:
         """Pass everything on, both ways; the exit code, None if the connection ended first."""
@@ -256,6 +309,10 @@ class _Session:
         with contextlib.suppress(ConnectionError):
             await Streams(socket).tell(end={"code": code, "seconds": self._clock.mono() - began})
             await socket.close()
+
+
+def _socket() -> web.WebSocketResponse:
+    return web.WebSocketResponse(heartbeat=PING_SECONDS, max_msg_size=LARGEST, compress=False, timeout=1.0)
 
 
 async def _obey(words: dict[str, object], execution: Execution) -> None:

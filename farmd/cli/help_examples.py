@@ -124,6 +124,7 @@ _OWN: Mapping[str, str] = {
     "secret group list": "",
     "secret group delete": "prod -y",
     "pod exec": "web1/hello -it -- sh",
+    "pod port-forward": "web1/hello 8080:80",
     "pod cp": "web1/hello:/var/log/app.log .",
     "manifest keygen": "ada.key",
     "manifest sign": "rc/web --key ada.key",

@@ -191,6 +191,10 @@ def _pod_commands() -> Commands:
         "logs": (lambda: cli.pod.logs, "The output of a pod."),
         "exec": (lambda: cli.pod_exec.exec_, "Run a command in a pod."),
         "cp": (lambda: cli.pod_copy.cp, "Copy files and folders to and from a pod."),
+        "port-forward": (
+            lambda: cli.pod_forward.port_forward,
+            "A port of this machine that leads to a port of a pod.",
+        ),
         "restart": (lambda: cli.pod.restart, "Restart pods where they are."),
     }
 

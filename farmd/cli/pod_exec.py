@@ -95,6 +95,8 @@ async def entered(
             ) as socket,
         ):
             yield socket, granted
+    except BrokenPipeError:
+        raise  # of this command's own output
     except aiohttp.WSServerHandshakeError as error:
         raise _refusal(node, error) from error
     except Broken as error:

@@ -61,6 +61,7 @@ _WHOLE: Mapping[str, Sequence[str]] = {
     "ps": ("pod", "list"),
     "exec": ("pod", "exec"),
     "cp": ("pod", "cp"),
+    "port-forward": ("pod", "port-forward"),
     "ls": ("all",),
     "stats": ("top",),
     "members": ("farm", "list"),
@@ -72,7 +73,6 @@ _WHOLE: Mapping[str, Sequence[str]] = {
 
 POINTERS: Mapping[str, str] = {
     "attach": "farmctl pod logs -f NODE/INSTANCE follows what a pod writes",
-    "port-forward": "farmctl service endpoints NAME prints addresses that are reached directly",
     "proxy": "farmctl service endpoints NAME prints addresses that are reached directly",
     "annotate": "objects have labels only: farmctl rc edit NAME",
     "patch": "farmctl rc edit NAME, or farmctl rc update -f FILE",

@@ -18,6 +18,8 @@ from typing import Any
 
 from aiohttp import ClientWebSocketResponse, WSMsgType, web
 
+from farmd.runtime.tasks import until_one_fails
+
 WINDOW = 1 << 20
 PIECE = 1 << 16
 LARGEST = PIECE + 1024
@@ -42,6 +44,7 @@ class Streams:
         self._taken = defaultdict[int, int](int)
         """What this side took and did not say yet, by stream."""
         self._room = asyncio.Condition()
+        self._open = {STDIN, STDOUT, STDERR}
 
     async def send(self, stream: int, data: bytes) -> None:
         """Send data once there is room for it.
@@ -72,8 +75,13 @@ class Streams:
             taken, self._taken[stream] = self._taken[stream], 0
             await self.tell(took=[stream, taken])
 
-    def forget(self, stream: int) -> None:
-        """Forget a stream that both sides ended."""
+    def open(self, stream: int) -> None:
+        """Take what comes of a further stream."""
+        self._open.add(stream)
+
+    def close(self, stream: int) -> None:
+        """Forget a stream; what still comes of it is dropped."""
+        self._open.discard(stream)
         for known in (self._sent, self._received, self._taken):
             known.pop(stream, None)
 
@@ -85,7 +93,9 @@ class Streams:
         """
         async for message in self._socket:
             if message.type is WSMsgType.BINARY:
-                yield self._data(message.data)
+                found = self._data(message.data)
+                if found[0] in self._open:
+                    yield found
             elif message.type is WSMsgType.TEXT:
                 words = _words(message.data)
                 if "took" in words:
@@ -99,6 +109,8 @@ class Streams:
         if len(message) < _NUMBER:
             raise Broken("found a message without the number of a stream")
         stream, data = int.from_bytes(message[:_NUMBER], "big"), message[_NUMBER:]
+        if stream not in self._open:
+            return stream, b""
         self._received[stream] += len(data)
         if self._received[stream] > WINDOW + PIECE:
             raise Broken(f"found more than {WINDOW} bytes that were not asked for")
@@ -109,7 +121,7 @@ class Streams:
             raise Broken("took: found something else than a stream and a number")
         stream, size = told
         if stream not in self._sent:
-            return  # it was forgotten
+            return  # it was closed
         if not 0 <= size <= self._sent[stream]:
             raise Broken("took: found more than was sent")
         async with self._room:
@@ -125,3 +137,31 @@ def _words(text: str) -> dict[str, Any]:
     if not isinstance(words, dict):
         raise Broken("found a text that is no JSON object")
     return words
+
+
+async def relay(
+    streams: Streams,
+    stream: int,
+    queue: asyncio.Queue[bytes],
+    reader: asyncio.StreamReader,
+    writer: asyncio.StreamWriter,
+) -> None:
+    """Pass on what a connection sends, and to it what ``queue`` gets of the stream, until both have ended."""
+
+    async def out() -> None:
+        while data := await reader.read(PIECE):
+            await streams.send(stream, data)
+        await streams.finish(stream)
+
+    async def into() -> None:
+        while data := await queue.get():
+            writer.write(data)
+            await writer.drain()
+            await streams.took(stream, len(data))
+        if writer.can_write_eof():
+            writer.write_eof()
+
+    try:
+        await until_one_fails([out(), into()])
+    finally:
+        writer.close()

@@ -23,7 +23,7 @@ from farmd.runtime.streams import PIECE, STDIN, WINDOW
 from store import access
 from store.access import Exec
 from store.manifests import Manifest
-from tests.agents import CLOCK, Agents, shell
+from tests.agents import CLOCK, Agents, shell, web
 from tests.farmctl import Farmctl, Result
 from tests.fleet import eventually
 from tests.processes import Program
@@ -207,6 +207,13 @@ async def test_an_interrupt_goes_to_the_command_with_and_without_a_terminal(flee
     process.send_signal(signal.SIGINT)
     assert (await asyncio.to_thread(process.communicate))[0] == "caught\n"
     assert process.returncode == 5
+    piped = fleet.farmctl.start("pod", "exec", "web", "--", "yes")
+    assert piped.stdout is not None
+    assert await asyncio.to_thread(piped.stdout.readline) == "y\n"
+    piped.stdout.close()
+    piped.stdout = None
+    assert (await asyncio.to_thread(piped.communicate))[1] == ""
+    assert piped.returncode == 0
     refused = await fleet.ctl(*words, "true")
     assert (refused.code, refused.err.splitlines()[0]) == (
         2,
@@ -372,3 +379,37 @@ async def test_a_pod_whose_tar_lies_writes_nothing_outside_of_the_copy(
         assert why in done.err
         assert list(into.iterdir()) == []
         assert not (tmp_path / "escaped").exists()
+
+
+async def test_a_port_here_leads_to_the_pods_own_port_for_many_connections_and_to_no_other(
+    rig: Agents, tmp_path: Path
+) -> None:
+    async with fleet_of(rig, tmp_path, web()) as fleet:
+        port = (await rig.until(lambda r: r.health.state == "passing")).ports["http"]
+        for words, why in (
+            ((str(port + 1),), f"port: found {port + 1}, expected one of the pod's own (http: {port})"),
+            (("70000",), "ports: found '70000', expected [LOCAL:]REMOTE, such as 8080:80"),
+            (("x:80",), "ports: found 'x:80', expected [LOCAL:]REMOTE"),
+            ((f"{port}:{port}",), f"127.0.0.1:{port}: cannot listen"),
+        ):
+            refused = await fleet.ctl("pod", "port-forward", "web", *words)
+            assert refused.code != 0
+            assert why in refused.err
+        process = fleet.farmctl.start("pod", "port-forward", "web", f"0:{port}")
+        assert process.stderr is not None
+        line = await asyncio.to_thread(process.stderr.readline)
+        local = line.split(" ")[0]
+        assert line == f"{local} leads to port {port} of n1/web, until ^C\n"
+        async with aiohttp.ClientSession() as http:
+
+            async def asked() -> str:
+                async with http.get(f"http://{local}/", headers={"Connection": "close"}) as answer:
+                    return await answer.text()
+
+            assert set(await asyncio.gather(*(asked() for _ in range(20)))) == {"web"}
+            assert await asked() == "web"
+        process.send_signal(signal.SIGINT)
+        await asyncio.to_thread(process.communicate)
+        assert process.returncode == 0
+        rows = (await fleet.ctl("audit", "list", "--action", "pod.port-forward-ended", "-o", "json")).json
+        assert rows["items"][0]["after"] == {"port": port, "connections": 21}

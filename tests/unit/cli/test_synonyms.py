@@ -43,6 +43,7 @@ WORK = {
     "uncordon n1": "node uncordon n1",
     "taint n1 a=b": "node taint n1 a=b",
     "ps": "pod list",
+    "port-forward n1/web 8080:80": "pod port-forward n1/web 8080:80",
     "cp web:a b": "pod cp web:a b",
     "exec -it n1/web -- sh": "pod exec -it n1/web -- sh",
     "ls": "all",

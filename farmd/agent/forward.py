@@ -1,0 +1,143 @@
+"""Connections of people to a pod's port: many over one WebSocket, by one one-time key (R42).
+
+A process or a unit shares the node's network, so only the ports that its manifest names are reached: other
+ports are other programs'. A container with a network of its own is entered, and all of its ports are its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import os
+import socket
+import threading
+from pathlib import Path
+
+from farmd.agent.errors import StartFailed
+from farmd.agent.model import Identity
+from farmd.runtime import tasks
+from farmd.runtime.streams import Broken, Streams, relay
+
+CLONE_NEWNET = 0x40000000
+CONNECT_SECONDS = 5.0
+MOST = 32
+"""Connections that one person has to one port at once."""
+
+
+class Forward:
+    """The connections of one WebSocket to a port of a pod, at ``host`` where it shares the node's network."""
+
+    def __init__(self, identity: Identity, host: str, port: int) -> None:
+        self._host = host
+        self._port = port
+        self._own = identity.pid if apart(identity) else 0
+        if not self._own and port not in identity.ports.values():
+            known = ", ".join(f"{name}: {number}" for name, number in sorted(identity.ports.items()))
+            raise StartFailed(
+                f"port: found {port}, expected one of the pod's own ({known or 'it has none'})", field="port"
+            )
+        self._queues: dict[int, asyncio.Queue[bytes]] = {}
+        self._running: dict[int, asyncio.Task[None]] = {}
+        self.count = 0
+
+    async def serve(self, streams: Streams) -> None:
+        """Pass everything on until the connection ends.
+
+        Raises:
+            Broken: the person's side does not keep to the protocol.
+        """
+        try:
+            async for message in streams.messages():
+                if isinstance(message, tuple):
+                    if (queue := self._queues.get(message[0])) is not None:
+                        queue.put_nowait(message[1])
+                elif isinstance(number := message.get("open"), int) and number not in self._queues:
+                    await self._open(streams, number)
+                elif isinstance(number := message.get("close"), int):
+                    if (task := self._running.get(number)) is not None:
+                        task.cancel()
+                else:
+                    raise Broken(f"found {sorted(message)!r:.60}, expected open and a new number, or close")
+        finally:
+            await tasks.end(*self._running.values())
+
+    async def _open(self, streams: Streams, number: int) -> None:
+        if len(self._queues) >= MOST:
+            await streams.tell(closed=number, why=f"{MOST} connections are already open")
+            return
+        streams.open(number)
+        self.count += 1
+        queue = self._queues[number] = asyncio.Queue()
+        task = asyncio.create_task(self._connection(streams, number, queue))
+        self._running[number] = task
+        task.add_done_callback(lambda _: self._running.pop(number, None))
+
+    async def _connection(self, streams: Streams, number: int, queue: asyncio.Queue[bytes]) -> None:
+        why = ""
+        try:
+            async with asyncio.timeout(CONNECT_SECONDS):
+                reader, writer = await self._connect()
+            await relay(streams, number, queue, reader, writer)
+        except TimeoutError:
+            why = f"port {self._port} does not answer"
+        except OSError as error:
+            why = f"port {self._port}: {error.strerror or error}"
+        finally:
+            self._queues.pop(number, None)
+            streams.close(number)
+        with contextlib.suppress(ConnectionError):
+            await streams.tell(closed=number, why=why)
+
+    async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        if not self._own:
+            return await asyncio.open_connection(self._host, self._port)
+        sock = await _socket_of(self._own)
+        try:
+            await asyncio.get_running_loop().sock_connect(sock, ("127.0.0.1", self._port))
+            return await asyncio.open_connection(sock=sock)
+        except BaseException:
+            sock.close()
+            raise
+
+
+def apart(identity: Identity) -> bool:
+    """Whether a workload has a network of its own."""
+    if identity.runtime != "container":
+        return False
+    try:
+        theirs, ours = (Path(f"/proc/{each}/ns/net").readlink() for each in (identity.pid, "self"))
+    except OSError as error:
+        why = f"engine: the agent does not see the container's network: {error.strerror}"
+        raise StartFailed(why) from error
+    return theirs != ours
+
+
+async def _socket_of(process: int) -> socket.socket:
+    """A socket in the network of a process. A thread of its own makes it, because it stays there."""
+    loop = asyncio.get_running_loop()
+    found: asyncio.Future[socket.socket] = loop.create_future()
+
+    def told(sock: socket.socket | None, error: OSError | None) -> None:
+        if found.done():
+            if sock is not None:
+                sock.close()
+        elif sock is not None:
+            found.set_result(sock)
+        else:
+            found.set_exception(error or OSError("no socket"))
+
+    def make() -> None:
+        try:
+            with Path(f"/proc/{process}/ns/net").open("rb") as namespace:
+                if ctypes.CDLL(None, use_errno=True).setns(namespace.fileno(), CLONE_NEWNET) != 0:
+                    raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+            sock = socket.socket()
+            sock.setblocking(False)
+        except OSError as error:
+            loop.call_soon_threadsafe(told, None, error)
+        else:
+            loop.call_soon_threadsafe(told, sock, None)
+
+    threading.Thread(target=make, daemon=True).start()
+    return await found
