@@ -15,8 +15,8 @@ from tests.soak.record import Sample
 Point = tuple[float, float]
 WIDTH, HEIGHT, LEFT, TOP, GAP = 640, 130, 70, 30, 46
 COLOURS = ("#1f77b4", "#d62728", "#2ca02c", "#9467bd", "#8c564b", "#e377c2")
-WARM_UP = 600.0
-"""Seconds until the processes are warm; a short soak leaves out its first third."""
+WARM_UP = 1200.0
+"""Seconds until the processes are warm; a short soak leaves out more than its first half."""
 LASTING = ("farm-1", "n1")
 
 
@@ -96,7 +96,7 @@ def lines(samples: Sequence[Sample]) -> dict[str, dict[str, list[Point]]]:
 def table(samples: Sequence[Sample]) -> str:
     """The slopes after the processes are warm, as a table in Markdown."""
     end = samples[-1].at
-    after = min(WARM_UP, end / 3)
+    after = min(WARM_UP, end * 0.6)
     rows = ["| what | first | last | per hour |", "|---|---|---|---|"]
     for panel, each in lines(samples).items():
         for name, points in each.items():
