@@ -7,7 +7,6 @@ import contextlib
 import json
 import os
 import signal
-import subprocess
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -98,10 +97,14 @@ async def fleet(rig: Agents, tmp_path: Path) -> AsyncIterator[Fleet]:
         yield made
 
 
-def lives(word: str) -> list[str]:
-    """The command lines of processes that have this word."""
-    found = subprocess.run(["pgrep", "-f", word], capture_output=True, text=True, check=False)
-    return found.stdout.split()
+def lives(words: str, *, whole: bool = False) -> list[str]:
+    """The processes whose command line has these words, or is just that."""
+    found = []
+    for each in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            line = each.read_bytes().rstrip(b"\0").replace(b"\0", b" ").decode(errors="replace")
+            found += [each.parent.name] if line == words or (words in line and not whole) else []
+    return found
 
 
 async def dead(word: str) -> None:
@@ -228,7 +231,7 @@ async def test_output_and_input_wait_for_their_readers_and_the_agent_does_not_gr
 
     async def waits() -> bool:
         """All that is between the command and this reader is full."""
-        found = lives(f"^head -c {size} /dev/zero")
+        found = lives(f"head -c {size} /dev/zero", whole=True)
         return bool(found) and await idle(found[0])
 
     await eventually(waits, what="a command that waits")
