@@ -157,7 +157,7 @@ async def _preparing(
 ) -> AsyncIterator[Callable[[], Awaitable[Application]]]:
     """What prepares the next revision of a bundle's app, again and again if need be."""
     from farmd.apps import commands
-    from farmd.apps.bundle import AppSpec, foreign_kinds, parse, texts
+    from farmd.apps.bundle import AppSpec, foreign_kinds, located, parse, texts
     from farmd.apps.scene import has_outside
     from farmd.commands.resolving import resolver
 
@@ -174,17 +174,18 @@ async def _preparing(
         force=force_conflicts,
         cluster=cluster,
     )
-    if not (kinds := foreign_kinds(files)):
-        bundle = parse(files, settings, resolve=resolve)
+    found = located(files)
+    if not (kinds := foreign_kinds(found)):
+        bundle = parse(files, settings, resolve=resolve, found=found)
         if not await has_outside(invocation.call, bundle.app.name):
             yield partial(make, bundle)
             return
     async with login(invocation, Place(kubeconfig, context)) as person:
-        bundle = parse(files, settings, await person.scopes(kinds), resolve)
+        bundle = parse(files, settings, await person.scopes(kinds), resolve, found)
 
         async def checked() -> Application:
-            found = await make(bundle, outside=person.objects(bundle.app.name))
-            await person.check(found.app.needs)
-            return found
+            made = await make(bundle, outside=person.objects(bundle.app.name))
+            await person.check(made.app.needs)
+            return made
 
         yield checked
