@@ -64,7 +64,7 @@ def _of_the_user(user: Account) -> dict[str, str]:
 def limits(manifest: Manifest) -> list[tuple[str, int, int]]:
     """The manifest's ulimits as (name, ``RLIMIT_*`` number, value); -1 is unlimited.
 
-    A workload with secrets dumps no core, unless its manifest has a limit of its own for that.
+    A process or unit with secrets dumps no core, unless its manifest has a limit of its own for that.
 
     Raises:
         StartFailed: this system has no limit of that name.
@@ -78,7 +78,8 @@ def limits(manifest: Manifest) -> list[tuple[str, int, int]]:
                 f"ulimits: found {name!r}, expected one of {', '.join(known)}", field=f"ulimits.{name}"
             )
         found.append((name, int(kind), resource.RLIM_INFINITY if value == -1 else value))
-    if keeps_secrets(manifest) and "core" not in manifest.ulimits:
+    # An engine that is given one limit drops its own defaults of the others, so a container keeps them.
+    if (manifest.secrets or manifest.secret_env) and "core" not in manifest.ulimits:
         # 1 also keeps a program that core_pattern names from getting a dump; 0 does not.
         most = resource.getrlimit(resource.RLIMIT_CORE)[1]
         found.append(("core", int(resource.RLIMIT_CORE), 0 if most == 0 else 1))
@@ -101,11 +102,6 @@ def stages(manifest: Manifest, env: Mapping[str, str], hide: list[bytes]) -> dic
         "hide": hide if manifest.staged else [],
         "after_stop": [step(each.command, each.timeout) for each in manifest.after_stop],
     }
-
-
-def keeps_secrets(manifest: Manifest) -> bool:
-    """Whether a workload's memory has values that no core dump should bring to a disk."""
-    return bool(manifest.secrets or manifest.secret_env)
 
 
 def stop_signal(manifest: Manifest) -> signal.Signals:

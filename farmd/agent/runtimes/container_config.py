@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from farmd.agent.environment import NOTHING, keeps_secrets, stop_signal, with_own
+from farmd.agent.environment import NOTHING, stop_signal, with_own
 from farmd.agent.model import Identity
 from farmd.agent.runtimes.runtime import Launch
 from store import images
@@ -135,8 +135,7 @@ def _host(
         {"Type": "bind", "Source": str(path), "Target": f"{STARTS}/{path.name}", "ReadOnly": name != RESULT}
         for name, path in files.items()
     ]
-    limited = {"core": (0, 0)} if keeps_secrets(manifest) else {}
-    limited |= {name: (number, number) for name, number in manifest.ulimits.items()}
+    limited = {name: (number, number) for name, number in manifest.ulimits.items()}
     limited |= {name: (limit.soft, limit.hard) for name, limit in container.ulimits.items()}
     host: dict[str, Any] = {
         "PortBindings": dict(ports),

@@ -206,9 +206,3 @@ def test_an_agent_without_an_engine_imports_nothing_of_one() -> None:
         [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False
     )
     assert (done.returncode, done.stderr) == (0, "")
-
-
-def test_a_container_with_secrets_dumps_no_core_unless_it_asks_for_that() -> None:
-    secret: dict[str, Any] = {"secrets": [Secret(name="db")]}
-    assert body(**secret)["HostConfig"]["Ulimits"] == [{"Name": "core", "Soft": 0, "Hard": 0}]
-    assert body(ulimits={"core": -1}, **secret)["HostConfig"]["Ulimits"][0]["Hard"] == -1
