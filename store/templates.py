@@ -9,6 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from store.errors import InputInvalid
+from store.keys import valid_name
+
 if TYPE_CHECKING:
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
@@ -69,7 +72,10 @@ def rendered(text: str, env: Mapping[str, str], endpoints: Endpoints, used: set[
     from jinja2 import TemplateError
 
     def service(name: str) -> Sequence[Mapping[str, Any]]:
-        used.add(str(name))
+        try:
+            used.add(valid_name(name, "service"))  # it becomes a part of a URL
+        except InputInvalid as error:
+            raise Unfit(error.message) from error
         if name not in endpoints:
             raise Unknown(name)
         if (found := endpoints[name]) is None:
@@ -89,5 +95,6 @@ def rendered(text: str, env: Mapping[str, str], endpoints: Endpoints, used: set[
         raise Unfit("it needs too much memory") from error
     except (TemplateError, *_FAILURES) as error:
         text = str(error).replace("'dict object' has no attribute", "found no variable or field")
+        text = text.encode("utf-8", "backslashreplace").decode()
         raise Unfit(text.splitlines()[0][:300] if text else type(error).__name__) from error
     return "".join(parts)

@@ -30,6 +30,8 @@ CHILD = Path(__file__).with_name("render.py")
 RENDER_SECONDS = 20.0
 END_SECONDS = 1.0
 MOST_ROUNDS = 20
+MOST_CHILDREN = 4
+"""At once, because one service's change may concern all pods of a node."""
 _GIVEN = variables.MEMBER | variables.GANG
 _VARIABLES = ("PATH", "LD_LIBRARY_PATH", "LANG", "LC_ALL")
 
@@ -78,6 +80,16 @@ def path_of(folder: Path, number: int, file: File, manifest: Manifest) -> Path:
     return folder / (file.path if manifest.runtime == "process" else str(number))
 
 
+def holds(path: Path, content: bytes) -> bool:
+    """Whether a file has this content; one that a workload made huge is not read.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    with path.open("rb") as file:
+        return file.read(len(content) + 1) == content
+
+
 def write(path: Path, content: bytes, owner: tuple[int, int], mode: int, *, fresh: bool) -> None:
     """Write a file; ``fresh``: as another file in its place, which a bind of the former one does not show.
 
@@ -112,6 +124,7 @@ class Renderer:
     ) -> None:
         self._node, self._state, self.endpoints = node, state, endpoints
         self._environ = {name: environ[name] for name in _VARIABLES if name in environ}
+        self._room = asyncio.Semaphore(MOST_CHILDREN)
 
     def folder(self, instance: str, start: str) -> Path:
         """Where the files of a start lie."""
@@ -166,7 +179,8 @@ class Renderer:
         asked = set[str]()
         for _ in range(MOST_ROUNDS):
             endpoints = await self.endpoints.of(asked)
-            answer = await self._child(file.template, env, endpoints)
+            async with self._room:
+                answer = await self._child(file.template, env, endpoints)
             asked |= set(answer.used)
             if answer.error:
                 raise StartFailed(f"files: {file.path}: template: {answer.error}", field="files")

@@ -18,7 +18,7 @@ from farmd.agent.environment import signal_of
 from farmd.agent.errors import AgentError, StartFailed
 from farmd.agent.model import Identity
 from farmd.agent.pod import Pod
-from farmd.agent.rendering import Rendered, Renderer, path_of, write
+from farmd.agent.rendering import Rendered, Renderer, holds, path_of, write
 from farmd.agent.runtimes import start_files
 from farmd.agent.runtimes.runtime import Runtimes
 from farmd.agent.state import StateDirectory
@@ -129,7 +129,7 @@ class Templates:
         for number, file, content in rendered.files:
             path = path_of(rendered.folder, number, file, manifest)
             mark = _mark(rendered.folder, number)
-            if not file.template or (path.read_bytes() == content and not mark.exists()):
+            if not file.template or (holds(path, content) and not mark.exists()):
                 continue
             if file.on_change.do != "restart":  # its next start writes it
                 mark.touch()

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 from pathlib import Path
+from typing import Any, cast
 
-from farmd.agent.rendering import Rendered, path_of, write
+import pytest
+
+from farmd.agent import rendering
+from farmd.agent.endpoints import Endpoints
+from farmd.agent.errors import StartFailed
+from farmd.agent.rendering import Rendered, Renderer, holds, path_of, write
 from farmd.agent.runtimes import container_files
+from farmd.agent.state import StateDirectory
 from store.containers import Container, File
 from store.manifests import Manifest
 
 FILES = [File(path="/etc/up.conf", template="{{ env.A }}", mode=0o440), File(path="/etc/x", content="plain")]
+
+ENDPOINTS = Endpoints(cast("Any", None), cast("Any", None), cast("Any", None), cast("Any", None), "")
 
 
 def manifest(runtime: str) -> Manifest:
@@ -52,3 +63,62 @@ def test_a_process_finds_all_its_files_by_their_names(tmp_path: Path) -> None:
         b"x",
         b"y",
     ]
+
+
+def test_a_file_that_its_workload_made_huge_is_not_read(tmp_path: Path) -> None:
+    here = tmp_path / "up.conf"
+    here.write_bytes(b"one")
+    assert holds(here, b"one")
+    assert not holds(here, b"on")
+    os.truncate(here, 1 << 40)  # no memory holds this
+    assert not holds(here, b"one")
+
+
+async def told(text: str) -> str:
+    """Why a template is not rendered; empty: it is."""
+    renderer = Renderer("n1", StateDirectory(Path("/nonexistent")), ENDPOINTS, os.environ)
+    file = File(path="x", template=text)
+    try:
+        await renderer._rendered("web", file, {"A": "b"}, set())
+    except StartFailed as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{{ service('../../v1/pods?x=') }}",
+        "{{ service('x' * 1000000) }}",
+        "{{ service('\\ud800') }}",
+        "{{ service(1.5) }}",
+        "{{ '{0!\\ud800}'.format(1) }}",
+        "{{ '\\ud800' }}",
+    ],
+)
+async def test_r45_a_template_asks_for_no_path_and_breaks_no_answer(text: str) -> None:
+    found = await told(text)
+    assert found.startswith("files: x: template: ")
+    assert len(found.splitlines()) == 1
+    assert len(found) < 400
+    assert ENDPOINTS.wanted("web") == frozenset()
+
+
+async def test_r45_few_templates_of_a_node_are_rendered_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    child = tmp_path / "render.py"
+    child.write_text(
+        "import json, os, pathlib, time\n"
+        f"folder = pathlib.Path({str(tmp_path)!r})\n"
+        "mine = folder / f'{os.getpid()}.now'\n"
+        "mine.touch()\n"
+        "time.sleep(0.1)\n"
+        "print(json.dumps({'text': str(len(list(folder.glob('*.now'))))}))\n"
+        "mine.unlink()\n"
+    )
+    monkeypatch.setattr(rendering, "CHILD", child)
+    renderer = Renderer("n1", StateDirectory(tmp_path), ENDPOINTS, os.environ)
+    file = File(path="x", template="x")
+    found = await asyncio.gather(*(renderer._rendered(f"web~{at}", file, {}, set()) for at in range(12)))
+    assert max(int(text) for text, _ in found) <= rendering.MOST_CHILDREN
