@@ -276,7 +276,7 @@ class Forwarder:
             why = ""
             if destination.host and self._hosts and destination.host not in self._hosts:
                 why = f"agent.log_hosts of this node does not list {destination.host}"
-            elif len(self._lanes) >= MOST_DESTINATIONS:
+            elif to not in self._default and len(self._lanes) >= MOST_DESTINATIONS:
                 why = f"this node sends logs to {MOST_DESTINATIONS} other destinations already"
             if why:
                 self._refused.setdefault(origin.instance, {})[to] = why

@@ -11,6 +11,7 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
+from itertools import islice
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
@@ -23,6 +24,8 @@ from farmd.agent.logs import LogLine, Part
 from store.manifests import MAIN
 
 CHUNK = 256 * 1024
+MOST_LINES = 4096
+"""At once: each may become a message that is many times as long as an empty line."""
 HALF_LINE_SECONDS = 3.0
 """A line without an end is sent after so long, as a prompt that waits for input."""
 MARKS_TAIL = 64 * 1024
@@ -169,7 +172,7 @@ class Stream:
             return []
         marks = logs.parsed_marks(here.marks)
         lines = logs.last_of(Part(data, self.at - here.begin, marks), len(data), None)
-        return list(_cut(lines, longest))
+        return list(islice(_cut(lines, longest), MOST_LINES))
 
     def _without_half(self, data: bytes, now: float, *, whole: bool) -> bytes:
         """The data without the line that is being written; with it if nothing follows for a while."""

@@ -17,14 +17,17 @@ from uuid import uuid4
 import pytest
 
 from farmd.agent.forwarding import senders
-from farmd.agent.forwarding.forwarder import Lane
+from farmd.agent.forwarding.forwarder import MOST_DESTINATIONS, Forwarder, Lane
 from farmd.agent.forwarding.senders import Connection, Datagrams, Journal, message
-from farmd.agent.forwarding.stream import HALF_LINE_SECONDS, Origin, Stream
+from farmd.agent.forwarding.stream import HALF_LINE_SECONDS, MOST_LINES, Origin, Stream
 from farmd.agent.log_files import LOG, MARKS, Log
 from farmd.agent.logs import LogLine
+from farmd.agent.state import StateDirectory
 from store.features import LOGS, needed
 from store.log_destinations import Destination, parsed
 from store.manifests import Logs, Manifest
+from tests.recorders import CountingRecorder
+from tests.still_clock import StillClock
 
 ORIGIN = Origin("n1", "web~2", "web", "r-1")
 TO = "syslog://127.0.0.1:514"
@@ -318,3 +321,23 @@ def test_destinations() -> None:
 def test_r11_pods_whose_output_goes_elsewhere_are_placed_only_on_agents_that_send_it() -> None:
     told = [Manifest(id="web", command=["true"], logs=Logs(to=to)) for to in ([], ["file"], ["journald"])]
     assert [LOGS in needed(each) for each in told] == [False, False, True]
+
+
+def test_a_flood_of_empty_lines_is_read_in_bounded_portions(tmp_path: Path) -> None:
+    Log(str(tmp_path), 10**6, 1, "s1").write(b"\n" * 100_000)
+    found = stream(tmp_path)
+    assert len(found.read(8192, 0.0)) == MOST_LINES
+    assert taken(found) == b"\n" * 100_000
+    assert found.behind == 0
+
+
+def test_the_destinations_of_the_node_have_room_whatever_manifests_name(tmp_path: Path) -> None:
+    default = "syslog://127.0.0.1:9"
+    found = Forwarder(
+        StateDirectory(tmp_path), "n1", list, StillClock(), CountingRecorder(), default=[default]
+    )
+    for port in range(10, 10 + MOST_DESTINATIONS):
+        assert found._add(ORIGIN, f"syslog://127.0.0.1:{port}")
+    assert not found._add(ORIGIN, "syslog://127.0.0.1:99")
+    assert found._add(ORIGIN, default)
+    found._leave()
