@@ -327,7 +327,10 @@ async def renewed(call: Call, manifest: Manifest) -> Manifest:
         AccessDenied: the caller may not read one.
     """
     pod = _unresolved_keys(await secret_references.renewed(call, builtins(manifest)))
-    values, below = await _read(call, list(_named(pod, "pod")))
+    references = list(_named(pod, "pod"))
+    for path in references:
+        _refuse_own(call, path)
+    values, below = await _read(call, references)
     found = codec.parse_input(Manifest, _resolved(values, below, pod, "pod"), "")
     had = {(each.field, each.kv): each for each in manifest.sources}
     missing = sorted({each.kv for each in manifest.sources} - {each.kv for each in found.sources})

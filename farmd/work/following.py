@@ -59,7 +59,7 @@ def expected(manifest: Manifest) -> dict[str, Print]:
     folders: dict[str, set[tuple[str, bytes]]] = {}
     for each in manifest.sources:
         print_ = _print(resolving.value_in(manifest, each).encode())
-        if each.below:
+        if each.below and each.field.startswith(f"{resolving.ENV}."):
             folders.setdefault(_name(each.below), set()).add((each.kv.removeprefix(each.below), print_))
         else:
             found[_name(each.kv)] = print_

@@ -13,8 +13,9 @@ from farmd.commands.resolving import referring, renewed, resolver
 from farmd.replication.commands import RC
 from farmd.rollout.spec import pod_of
 from store import manifests
+from store.containers import File
 from store.errors import InputInvalid
-from store.manifests import Manifest
+from store.manifests import Manifest, Reference
 from tests.people import hello, person
 
 KEYS = {
@@ -149,3 +150,12 @@ async def test_the_pods_of_all_types_of_a_job_are_resolved_and_other_systems_obj
         resolve = await resolver(call, [(text, "x.yaml")])
         assert resolve(job, "x.yaml")["types"][0]["pod"]["env"] == {"A": "1"}
         assert resolve(foreign, "x.yaml") == foreign
+
+
+@pytest.mark.parametrize("path", ["/farmd/secrets/db", "/farmd/"])
+async def test_r41_no_source_of_a_stored_manifest_leads_into_records(path: str) -> None:
+    source = Reference(field="files[0]", kv=path, version=1)
+    made = Manifest(id="web", command=["x"], files=[File(path="x", content="")], sources=[source])
+    async with person() as call:
+        with pytest.raises(InputInvalid, match="outside of farmd's prefix"):
+            await renewed(call, made)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import random
 
 from farmd.runtime.wake import Wake
-from farmd.work.following import LONGEST_SECONDS, QUIET_SECONDS, Followers
+from farmd.work.following import LONGEST_SECONDS, QUIET_SECONDS, Followers, expected
 from store.consul.client import ConsulClient
+from store.containers import File
 from store.embedded.server import EmbeddedServer, InProcessTransport
 from store.manifests import Manifest, Reference
 from tests.people import KEYS, CountedIds
@@ -63,4 +64,21 @@ async def test_r41_a_value_that_always_changes_is_due_after_five_minutes_and_oth
     clock.seconds += QUIET_SECONDS
     await other.look()
     assert other.follow("rc1", "sha", pod, wake).due
+    await client.close()
+
+
+async def test_r41_a_source_that_names_another_folder_opens_no_key_that_the_farm_does_not_list() -> None:
+    source = Reference(field="files[0]", kv="/vault/root", version=1, below="shop/")
+    pod = Manifest(id="web", command=["x"], files=[File(path="x", content="")], sources=[source])
+    assert list(expected(pod)) == ["/vault/root"]
+    clock = StillClock(1_800_000_000.0)
+    client = ConsulClient(
+        InProcessTransport(EmbeddedServer(clock, rng=random.Random(7), ids=CountedIds())), clock=clock
+    )
+    followers, wake = Followers(client, KEYS, clock, "f1", ["shared/"]), Wake()
+    followers.follow("rc1", "sha", pod, wake)
+    await followers.look()
+    found = followers.follow("rc1", "sha", pod, wake)
+    assert (found.due, found.stuck) == (False, True)
+    assert "expected farm.follow of all farms to list it" in found.text
     await client.close()
