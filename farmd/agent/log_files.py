@@ -72,6 +72,7 @@ class Log:
 
     def begin(self) -> None:
         """Mark where the start begins, so that it is known even if it writes nothing."""
+        self.close()
         if self._open():
             self.mark()
 

@@ -164,17 +164,20 @@ class Watch:
         self._poll.register(wake, select.POLLIN)
         self._sinks: dict[int, Callable[[bytes], None]] = {}
         self._pids: set[int] = set()
+        self._owned: set[int] = set()
         self.codes: dict[int, int] = {}
         """How those that were added ended: the exit codes, or minus the signals."""
 
-    def add(self, pid: int, source: int, sink: Callable[[bytes], None]) -> None:
+    def add(self, pid: int, source: int, sink: Callable[[bytes], None], *, own: bool = False) -> None:
         """Watch a child, and pass its output on."""
         self._pids.add(pid)
-        self.follow(source, sink)
+        self.follow(source, sink, own=own)
 
-    def follow(self, source: int, sink: Callable[[bytes], None]) -> None:
-        """Pass on what comes from ``source``; an empty part is its end."""
+    def follow(self, source: int, sink: Callable[[bytes], None], *, own: bool = False) -> None:
+        """Pass on what comes from ``source``; an empty part is its end, at which an ``own`` one is closed."""
         os.set_blocking(source, False)
+        if own:
+            self._owned.add(source)
         self._sinks[source] = sink
         self._poll.register(source, select.POLLIN)
 
@@ -189,6 +192,8 @@ class Watch:
         """Wait until something is due, at most for so many seconds, and do it; whether there was any."""
         due = self._poll.poll(seconds * 1000)
         for fd, _ in due:
+            if fd != self._wake and fd not in self._sinks:
+                continue  # it came to its end in a turn that a sink took
             try:
                 part = os.read(fd, CHUNK)
             except BlockingIOError:
@@ -196,9 +201,14 @@ class Watch:
             if fd == self._wake:
                 self.reap()
                 continue
+            sink = self._sinks[fd]
             if not part:
                 self._poll.unregister(fd)
-            self._sinks[fd](part)
+                del self._sinks[fd]
+                if fd in self._owned:
+                    self._owned.remove(fd)
+                    os.close(fd)
+            sink(part)
         return bool(due)
 
     def reap(self) -> None:
@@ -211,6 +221,7 @@ class Watch:
             if pid == 0:
                 return
             if pid in self._pids:
+                self._pids.remove(pid)
                 self.codes[pid] = group.exit_code(status)
 
 

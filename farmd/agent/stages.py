@@ -313,8 +313,8 @@ class Stages:
             _become({**self._spec, "argv": argv}, source_write, go, problem_write)
         for fd in (source_write, go, problem_write):
             os.close(fd)
-        self._watch.add(pid, source, output)
-        self._watch.follow(problem, failed)
+        self._watch.add(pid, source, output, own=True)
+        self._watch.follow(problem, failed, own=True)
         if record(pid):
             os.write(go_write, b"g")
         else:

@@ -246,6 +246,22 @@ async def test_r43_a_sidecar_that_ends_is_started_again_and_its_pod_goes_on(
     assert (told.pid, told.restarts, told.phase, told.health.state) == (first.pid, 0, "running", "passing")
 
 
+async def test_r43_a_sidecar_that_always_ends_costs_its_shim_no_descriptors(rig: Agents) -> None:
+    await rig.agent()
+    fails = Sidecar(name="ship", command=["false"])
+    restart = Restart(initial=0, maximum=0)
+    await rig.want(pod(sidecars=[fails], restart=restart))
+
+    async def held_by_the_shim(restarts: int) -> int:
+        told = await rig.until(lambda r: "ship" in r.sidecars and r.sidecars["ship"].restarts >= restarts)
+        status = Path(f"/proc/{told.pid}/status").read_text()
+        (shim,) = [line.split()[1] for line in status.splitlines() if line.startswith("PPid:")]
+        return len(os.listdir(f"/proc/{shim}/fd"))  # noqa: PTH208
+
+    before = await held_by_the_shim(2)
+    assert await held_by_the_shim(10) <= before + 4  # those of one that begins
+
+
 async def test_r43_an_agent_that_is_killed_finds_each_process_again(rig: Agents, tmp_path: Path) -> None:
     sidecars = [beside(tmp_path, "one"), beside(tmp_path, "two")]
     async with AgentProcess(rig) as agent:
