@@ -169,8 +169,14 @@ class Tail:
     def take(self) -> str:
         """The last lines since the last time."""
         text, self.kept = self.kept, b""
+        cut = len(text) == self._room
         for each in self._hide:
-            text = text.replace(each, b"***")
+            text = text.replace(each, b"\0" * len(each))
+        if cut:
+            text = text[self._room - TAIL :]  # it may begin with the rest of one
+        while b"\0\0" in text:
+            text = text.replace(b"\0\0", b"\0")
+        text = text.replace(b"\0", b"***")
         return text[-TAIL:].decode("utf-8", "replace").strip()
 
 
