@@ -62,6 +62,8 @@ def add_routes(
             raise web.HTTPTooManyRequests(text=f"{MOST} commands already run here")
         with parked(request):
             record = await door.admitted(request)
+            if len(running) >= MOST:  # others were admitted meanwhile
+                raise web.HTTPTooManyRequests(text=f"{MOST} commands already run here")
             task = asyncio.current_task()
             assert task is not None
             running.add(task)

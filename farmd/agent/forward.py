@@ -52,21 +52,22 @@ class Forward:
                 if isinstance(message, tuple):
                     if (queue := self._queues.get(message[0])) is not None:
                         queue.put_nowait(message[1])
-                elif isinstance(number := message.get("open"), int) and number not in self._queues:
+                elif type(number := message.get("open")) is int:
                     await self._open(streams, number)
-                elif isinstance(number := message.get("close"), int):
+                elif type(number := message.get("close")) is int:
                     if (task := self._running.get(number)) is not None:
                         task.cancel()
                 else:
-                    raise Broken(f"found {sorted(message)!r:.60}, expected open and a new number, or close")
+                    raise Broken(f"found {sorted(message)!r:.60}, expected open or close and a number")
         finally:
             await tasks.end(*self._running.values())
 
     async def _open(self, streams: Streams, number: int) -> None:
-        if len(self._queues) >= MOST:
+        streams.open(number)
+        if len(self._running) >= MOST:  # with those whose end the person's side does not read
+            streams.close(number)
             await streams.tell(closed=number, why=f"{MOST} connections are already open")
             return
-        streams.open(number)
         self.count += 1
         queue = self._queues[number] = asyncio.Queue()
         task = asyncio.create_task(self._connection(streams, number, queue))

@@ -27,6 +27,7 @@ LARGEST = PIECE + 1024
 PING_SECONDS = 15.0
 STDIN, STDOUT, STDERR = 0, 1, 2
 _NUMBER = 4
+MOST_NUMBER = (1 << 8 * _NUMBER) - 1
 
 
 class Broken(Exception):
@@ -45,6 +46,9 @@ class Streams:
         """What this side took and did not say yet, by stream."""
         self._room = asyncio.Condition()
         self._open = {STDIN, STDOUT, STDERR}
+        self._newest = STDERR
+        self._ended = set[int]()
+        """The open streams of which nothing more may come."""
 
     async def send(self, stream: int, data: bytes) -> None:
         """Send data once there is room for it.
@@ -76,12 +80,21 @@ class Streams:
             await self.tell(took=[stream, taken])
 
     def open(self, stream: int) -> None:
-        """Take what comes of a further stream."""
+        """Take what comes of a further stream. Each has a larger number than all before it, so that nobody
+        has to remember those that were closed.
+
+        Raises:
+            Broken: it has no such number.
+        """
+        if not self._newest < stream <= MOST_NUMBER:
+            raise Broken(f"found {stream} as the number of a new stream, expected one above {self._newest}")
+        self._newest = stream
         self._open.add(stream)
 
     def close(self, stream: int) -> None:
         """Forget a stream; what still comes of it is dropped."""
         self._open.discard(stream)
+        self._ended.discard(stream)
         for known in (self._sent, self._received, self._taken):
             known.pop(stream, None)
 
@@ -109,8 +122,14 @@ class Streams:
         if len(message) < _NUMBER:
             raise Broken("found a message without the number of a stream")
         stream, data = int.from_bytes(message[:_NUMBER], "big"), message[_NUMBER:]
+        if stream > self._newest:
+            raise Broken(f"found data of stream {stream}, which nobody opened")
         if stream not in self._open:
-            return stream, b""
+            return stream, b""  # it was closed meanwhile
+        if stream in self._ended:
+            raise Broken(f"found more of stream {stream} after its end")
+        if not data:
+            self._ended.add(stream)
         self._received[stream] += len(data)
         if self._received[stream] > WINDOW + PIECE:
             raise Broken(f"found more than {WINDOW} bytes that were not asked for")

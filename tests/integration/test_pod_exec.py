@@ -15,6 +15,7 @@ import aiohttp
 import pytest
 
 from farmd.agent.execute import MOST
+from farmd.agent.forward import MOST as CONNECTIONS
 from farmd.commands import one_time
 from farmd.commands.mutation import Call
 from farmd.runtime.clock import SystemIds
@@ -50,6 +51,15 @@ class Fleet:
         path = f"/v1/exec/{instance}"
         found = await one_time.grant(self.call, node, instance, path, "pod.exec", wanted)
         return found.headers
+
+    @contextlib.asynccontextmanager
+    async def forwarded(
+        self, http: aiohttp.ClientSession, port: int
+    ) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
+        wanted = Exec(port=port)
+        found = await one_time.grant(self.call, "n1", "web", PATH, "pod.port-forward", wanted)
+        async with http.ws_connect(self.url + PATH, headers=found.headers) as socket:
+            yield socket
 
     async def status(self, headers: dict[str, str], path: str = PATH) -> tuple[int, str]:
         """How the agent answers who asks for a command; 101 if it runs one."""
@@ -269,17 +279,22 @@ def rss(pid: int) -> int:
         ('{"signal": "KILL"}', "found ['signal'], expected resize or signal"),
         ('{"took": 1}', "took: found something else than a stream and a number"),
         (None, "found more than 1048576 bytes that were not asked for"),
+        (b"\0\0\0\x07x", "found data of stream 7, which nobody opened"),
+        (b"\0\0\0\x07", "found data of stream 7, which nobody opened"),
+        ([b"\0\0\0\0", b"\0\0\0\0x"], "found more of stream 0 after its end"),
+        ([b"\0\0\0\0", b"\0\0\0\0"], "found more of stream 0 after its end"),
     ],
 )
 async def test_who_does_not_keep_to_the_protocol_is_cut_off(
-    fleet: Fleet, sent: bytes | str | None, why: str
+    fleet: Fleet, sent: bytes | str | list[bytes] | None, why: str
 ) -> None:
     headers = await fleet.key("sleep", f"5003.{ME}")
     async with aiohttp.ClientSession() as http, http.ws_connect(fleet.url + PATH, headers=headers) as socket:
         if isinstance(sent, str):
             await socket.send_str(sent)
         elif sent is not None:
-            await socket.send_bytes(sent)
+            for each in sent if isinstance(sent, list) else [sent]:
+                await socket.send_bytes(each)
         else:
             with contextlib.suppress(ConnectionError):
                 for _ in range(2 * WINDOW // PIECE):
@@ -416,3 +431,39 @@ async def test_a_port_here_leads_to_the_pods_own_port_for_many_connections_and_t
         assert process.returncode == 0
         rows = (await fleet.ctl("audit", "list", "--action", "pod.port-forward-ended", "-o", "json")).json
         assert rows["items"][0]["after"] == {"port": port, "connections": 21}
+
+
+async def test_who_forwards_ports_opens_each_stream_once_and_few(rig: Agents, tmp_path: Path) -> None:
+    async with fleet_of(rig, tmp_path, web()) as fleet:
+        port = (await rig.until(lambda r: r.health.state == "passing")).ports["http"]
+        for sent, why in (
+            (['{"open": 3}', '{"open": 3}'], "found 3 as the number of a new stream, expected one above 3"),
+            (['{"open": 1}'], "found 1 as the number of a new stream, expected one above 2"),
+            (
+                ['{"open": 4294967296}'],
+                "found 4294967296 as the number of a new stream, expected one above 2",
+            ),
+            (['{"open": true}'], "found ['open'], expected open or close and a number"),
+        ):
+            async with aiohttp.ClientSession() as http, fleet.forwarded(http, port) as socket:
+                for each in sent:
+                    await socket.send_str(each)
+                assert json.loads(await socket.receive_str(timeout=60)) == {"failed": why}
+        async with aiohttp.ClientSession() as http, fleet.forwarded(http, port) as socket:
+            for number in range(3, 4 + CONNECTIONS):
+                await socket.send_str(json.dumps({"open": number}))
+            last = 3 + CONNECTIONS
+            told = {"closed": last, "why": f"{CONNECTIONS} connections are already open"}
+            assert await until(socket, "closed", last) == told
+            await socket.send_bytes(last.to_bytes(4, "big") + b"late")  # who sent it did not know yet
+            await socket.send_str('{"resize": 1}')
+            why = "found ['resize'], expected open or close and a number"
+            assert await until(socket, "failed", why) == {"failed": why}
+
+
+async def until(socket: aiohttp.ClientWebSocketResponse, name: str, value: object) -> dict[str, object]:
+    """The first message that has this value, or says that all failed."""
+    while True:
+        found: dict[str, object] = json.loads(await socket.receive_str(timeout=60))
+        if found.get(name) == value or "failed" in found:
+            return found
