@@ -119,7 +119,10 @@ def filled(spec: Any, template: JobTemplate, start: JobStart) -> Any:
     body = _input(template, start)
 
     def fill(use: str) -> str:
-        return _USE.sub(lambda match: found.get(match[1], match[0]), use)
+        whole = _USE.sub(lambda match: found.get(match[1], match[0]), use)
+        if whole.count(_FARMDS) > _USE.sub("\0", use).count(_FARMDS):
+            refuse("params", shown(whole), f"values that do not make '{_FARMDS}' together", field="params")
+        return whole
 
     def variable(use: str) -> str:
         if use != INPUT:

@@ -115,6 +115,16 @@ def test_farmds_variables_and_nul_are_refused(value: str) -> None:
         made(FREE, JobStart(params={"text": value}))
 
 
+def test_values_do_not_make_one_of_farmds_variables_together() -> None:
+    two: dict[str, Any] = {"a": {}, "b": {}}
+    of = template({**POD, "env": {"TEXT": "${FARMD_NODE} ${param.a}${param.b}"}}, parameters=two)
+    params = {"a": "${FARM", "b": "D_POD}"}
+    with pytest.raises(InputInvalid, match=r"params: .* expected values that do not make"):
+        made(of, JobStart(params=params))
+    found = made(of, JobStart(params={**params, "b": "x"}))
+    assert found.types[0].pod.env == {"TEXT": "${FARMD_NODE} ${FARMx"}
+
+
 # -- input -----------------------------------------------------------------------------------------------
 FILES = [{"path": "/in/data", "content": "${input}"}, {"path": "/in/mode", "content": "mode=${param.mode}\n"}]
 TAKES = template(
@@ -146,6 +156,14 @@ def test_an_input_that_does_not_fit_is_refused(of: JobTemplate, start: JobStart,
     assert caught.value.message.startswith(told)
 
 
+def test_a_process_gets_the_input_as_a_file_byte_for_byte() -> None:
+    pod = {**POD, "env": {}, "files": [{"path": "letter", "content": "${input}"}]}
+    of = template(pod, parameters={}, input={})
+    (file,) = made(of, JobStart(input="/wA=", encoding="base64")).types[0].pod.files
+    assert file.body == b"\xff\0"
+    assert "files.process" in of.needs
+
+
 def test_a_process_gets_the_input_as_a_variable_if_it_is_text() -> None:
     of = template({**POD, "env": {"LETTER": "${input}"}}, parameters={}, input={})
     assert made(of, JobStart(input="dear\n")).types[0].pod.env == {"LETTER": "dear\n"}
@@ -164,6 +182,10 @@ def test_a_process_gets_the_input_as_a_variable_if_it_is_text() -> None:
             "container.image",
         ),
         (document(container(files=[{"path": "/${param.mode}"}], env=POD["env"])), "files[0].path"),
+        (
+            document(container(files=[{"path": "/x", "template": "${param.mode}"}], env=POD["env"])),
+            "files[0].template",
+        ),
         (document({**POD, "env": {"${param.mode}": "x"}}), "job.types[0].pod.env (a name in it)"),
         (document({**POD, "env": {**POD["env"], "MORE": "${param.other}"}}), "param.other"),
         (document({**POD, "env": {"WIDTH": "${param.width}"}}), "parameters.mode: found no use"),
