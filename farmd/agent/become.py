@@ -28,6 +28,7 @@ else:
 PR_SET_NO_NEW_PRIVS = 38
 CLONE_NEWNS = 0x20000
 CHUNK = 65536
+MOST_SHOWN = 200
 OOM_SCORE = "/proc/self/oom_score_adj"
 
 
@@ -71,15 +72,20 @@ def become(spec: dict[str, Any], failed: int) -> NoReturn:
             os.setgid(gid)
             os.setuid(uid)
         os.umask(0o022)
-        step = "working_directory " + spec["cwd"]
+        step = "working_directory " + _short(spec["cwd"])
         os.chdir(spec["cwd"])
-        step = "command " + spec["argv"][0]
+        step = "command " + _short(spec["argv"][0])
         _execute(spec["argv"], spec["env"])
     except BaseException as error:  # noqa: BLE001 - a child must never return into its parent's code
         text = step + ": " + (getattr(error, "strerror", None) or str(error))
         os.write(failed, text.encode("utf-8", "replace"))
     finally:
         os._exit(127)
+
+
+def _short(text: str) -> str:
+    """A path that people are told, which may be as long as a manifest."""
+    return text if len(text) <= MOST_SHOWN else text[:MOST_SHOWN] + "…"
 
 
 def _execute(argv: list[str], env: dict[str, str]) -> NoReturn:

@@ -29,6 +29,8 @@ from store.transaction import Group, pack, submit
 log = structlog.get_logger()
 
 GATHER_SECONDS = 0.02
+TEXT = 200
+"""What is left of why a sidecar ended in a record that would be too large."""
 LOOK_AGAIN = 50.0
 BACKOFF_START = 0.25
 BACKOFF_LIMIT = 5.0
@@ -61,7 +63,12 @@ def bounded(instance: str, record: Reality) -> Reality:
     note = f"reality: found {size} bytes, expected at most {Reality.LARGEST}: its texts are omitted"
     exits = [msgspec.structs.replace(end, message="") for end in record.exits]
     health = msgspec.structs.replace(record.health, reason="")
-    return msgspec.structs.replace(record, exits=exits, health=health, reason=note, preparing="")
+    beside = {
+        name: msgspec.structs.replace(each, reason=each.reason[:TEXT])
+        for name, each in record.sidecars.items()
+    }
+    fields = {"exits": exits, "health": health, "sidecars": beside, "reason": note, "preparing": ""}
+    return msgspec.structs.replace(record, **fields)
 
 
 @dataclass(eq=False)

@@ -44,6 +44,11 @@ def test_a_command_is_found_without_any_module_of_python(command: str, path: str
     assert run(command, {"PATH": path}) == ("ran", "")
 
 
+def test_a_name_as_long_as_a_manifest_is_told_in_short() -> None:
+    _, why = run("/" + "x" * 100_000, {})
+    assert why == f"command /{'x' * 199}…: File name too long"
+
+
 def test_a_command_that_is_nowhere_says_so() -> None:
     assert run("nosuchprogram", {"PATH": "/bin"}) == ("", "command nosuchprogram: No such file or directory")
 

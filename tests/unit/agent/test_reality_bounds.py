@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from farmd.agent.reality import bounded
@@ -10,7 +11,7 @@ from store.errors import InputInvalid, RecordInvalid
 from store.manifest_check import check
 from store.manifests import Manifest, Port
 from store.nodes import Agent
-from store.reality import Exit, Health, Reality
+from store.reality import Exit, Health, Reality, SidecarStatus
 
 
 def test_a_reality_that_a_workload_made_too_large_loses_its_texts_and_says_so() -> None:
@@ -21,6 +22,8 @@ def test_a_reality_that_a_workload_made_too_large_loses_its_texts_and_says_so() 
     assert short.reason.startswith("reality: found 9")
     assert [(end.code, end.message) for end in short.exits] == [(1, "")] * 5
     assert (short.ports, short.health.state) == (made.ports, "critical")
+    beside = {f"s{at}": SidecarStatus(False, 1.0, 3, "x" * 100_000) for at in range(8)}
+    assert len(codec.encode(bounded("web", msgspec.structs.replace(made, sidecars=beside)))) < Reality.LARGEST
     small = Reality(manifest="a" * 64, reason="so")
     assert bounded("web", small) is small
 
