@@ -133,6 +133,12 @@ class _Copy(sandbox.Tree):
     def __init__(self) -> None:
         super().__init__({"entries": MOST_ENTRIES, "most": MOST_BYTES, "reserve": 0})
 
+    def link(self, name: str, target: str) -> None:
+        """As for artifacts, but from below the top of what is copied: that moves out of this folder."""
+        super().link(name, target)
+        if target.split("/").count("..") >= os.path.normpath(name).count("/"):
+            raise sandbox.Unfit(f"{name!r} is a link to {target!r}, which leads out of what is copied")
+
     def finish(self) -> None:
         """Make the links, and let the owner write."""
         for path, kind in self._kinds.items():
