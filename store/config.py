@@ -51,7 +51,7 @@ def valid_path(path: str, field: str = "key", *, foreign: bool = False) -> str:
         InputInvalid: it cannot be a path.
     """
     if foreign and path.startswith("/"):
-        if len(path) > MAX_PATH or not path.strip("/") or "//" in path or not path.isprintable():
+        if len(path) > MAX_PATH or not path.strip("/") or not _plain(path):
             refuse(field, shown(path), f"a key of Consul after a slash, of {MAX_PATH} characters at most")
         return path
     found = path.removeprefix(PREFIX)
@@ -61,6 +61,13 @@ def valid_path(path: str, field: str = "key", *, foreign: bool = False) -> str:
         )
         refuse(field, shown(path), f"{expected} at most, such as shop/db_url")
     return found
+
+
+def _plain(path: str) -> bool:
+    """Whether no server would take a path for another one."""
+    return path.isprintable() and {"", ".", ".."}.isdisjoint(
+        path.removeprefix("/").removesuffix("/").split("/")
+    )
 
 
 def valid_value(value: str, field: str = "value") -> str:

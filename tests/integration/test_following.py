@@ -142,6 +142,9 @@ async def test_r41_a_changed_key_is_rolled_out_by_the_farm_and_a_revert_is_not_u
     await put(rolling, "warning")
     await past(rolling, 3)
     assert await runs(rolling) == {"LEVEL": "warning"}
+    await put(rolling, "debug")
+    await past(rolling, 4)
+    assert await runs(rolling) == {"LEVEL": "debug"}, "the value changed, so the version is new again"
 
 
 async def test_r41_a_value_that_fails_goes_back_and_is_not_tried_again_until_another_one_comes(

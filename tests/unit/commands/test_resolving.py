@@ -110,6 +110,7 @@ async def test_a_new_value_is_a_new_version_and_an_equal_one_under_a_newer_index
     [
         ({"env": {"A": {"kv": "no/such"}}}, "pod.env.A: config/no/such does not exist"),
         ({"env": {"A": {"kv": "shop/../x"}}}, "pod.env.A.kv: found 'shop/../x', expected names"),
+        ({"env": {"A": {"kv": "/shop/../x"}}}, "pod.env.A.kv: found '/shop/../x', expected a key of Consul"),
         ({"env": {"A": {"key": "x"}}}, "pod.env.A: found"),
         ({"env": {"LEVEL": "x"}, "env_from": [{"kv": "shop/env/"}]}, "pod.env: found LEVEL a second time"),
         ({"env_from": [{"kv": "shop"}]}, "pod.env_from[0]: config/shop/nginx.conf: found 'nginx.conf'"),
