@@ -272,7 +272,8 @@ def test_a_file_that_says_how_consul_finds_a_service_changes_no_pod(farmctl: Far
     stands(farmctl, spec, "m1", project="", port="tcp-80")
     text = f"{house(spec)}\nports: [80]\n"
     found = farmctl.ok("deploy", "-f", file(tmp_path, f"{text}catalog: {{tags: [edge]}}"), "-y", "--no-wait")
-    assert "    settings     catalog\nother settings of 1 service\n" in found.err
+    assert "    settings     catalog\nweb: in Consul's DNS as web.service.consul\n" in found.err
+    assert "other settings of 1 service\n" in found.err
     (goal,) = deployment(farmctl).goals
     assert goal.wanted is not None
     assert goal.previous is not None
