@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import json
 import os
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +17,7 @@ from pathlib import Path
 import msgspec
 
 from farmd.agent import environment
+from farmd.agent.children import answered
 from farmd.agent.endpoints import Endpoints, Items
 from farmd.agent.errors import StartFailed
 from farmd.agent.state import StateDirectory
@@ -28,7 +28,6 @@ from store.manifests import Manifest
 
 CHILD = Path(__file__).with_name("render.py")
 RENDER_SECONDS = 20.0
-END_SECONDS = 1.0
 MOST_ROUNDS = 20
 MOST_CHILDREN = 4
 """At once, because one service's change may concern all pods of a node."""
@@ -192,27 +191,13 @@ class Renderer:
     async def _child(
         self, text: str, env: Mapping[str, str], endpoints: Mapping[str, Items | None]
     ) -> _Answer:
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-I", str(CHILD)),
-            env=self._environ,
-            cwd="/",
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.DEVNULL,
-            start_new_session=True,
-        )
         told = json.dumps({"text": text, "env": dict(env), "endpoints": dict(endpoints)})
         try:
             async with asyncio.timeout(RENDER_SECONDS):
-                said, _ = await process.communicate(told.encode())
+                code, said = await answered(CHILD, environ=self._environ, told=told.encode())
         except TimeoutError:
             return _Answer(error=f"it was not rendered within {RENDER_SECONDS:g} s")
-        finally:
-            if process.returncode is None:
-                with contextlib.suppress(ProcessLookupError):
-                    process.kill()
-                await asyncio.wait({asyncio.create_task(process.wait())}, timeout=END_SECONDS)
-        if process.returncode:
-            ended = "it takes more than 1 s of CPU time" if process.returncode < 0 else "it ended its process"
+        if code:
+            ended = "it takes more than 1 s of CPU time" if code < 0 else "it ended its process"
             return _Answer(error=ended)
         return msgspec.json.decode(said, type=_Answer)

@@ -14,7 +14,6 @@ import errno
 import marshal
 import os
 import shutil
-import sys
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -28,6 +27,7 @@ import structlog
 from farmd.agent.artifacts import views
 from farmd.agent.artifacts.download import Download, Origin, Part, require, shown
 from farmd.agent.artifacts.rules import Rules, zstd_from
+from farmd.agent.children import answered
 from farmd.agent.errors import StartFailed
 from farmd.agent.files import ROOM_BYTES, write_atomically
 from farmd.agent.model import ArtifactConfig
@@ -48,7 +48,6 @@ HOUR, LOOK_SECONDS = 3600.0, 600.0
 LEAST_FREE = 0.1
 GOOD_KEPT = 2
 PART, FRESH = "part", "new."
-END_SECONDS = 1.0
 """For so long the end of a process that was killed is waited for: a disk may hold it."""
 
 
@@ -222,25 +221,12 @@ class Artifacts:
 
     async def _sandboxed(self, spec: dict[str, Any]) -> None:
         """Run a job in a process of its own, which ends with its waiter."""
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-I", "-S", str(SANDBOX)),
-            env={name: self._environ[name] for name in ("PATH", "LD_LIBRARY_PATH") if name in self._environ},
-            cwd="/",
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.DEVNULL,
-            start_new_session=True,
-        )
-        try:
-            said, _ = await process.communicate(marshal.dumps(spec | {"parent": os.getpid()}))
-        finally:
-            if process.returncode is None:
-                with contextlib.suppress(ProcessLookupError):
-                    process.kill()
-                await asyncio.wait({asyncio.create_task(process.wait())}, timeout=END_SECONDS)
-        if process.returncode:
+        environ = {name: self._environ[name] for name in ("PATH", "LD_LIBRARY_PATH") if name in self._environ}
+        told = marshal.dumps(spec | {"parent": os.getpid()})
+        code, said = await answered(SANDBOX, "-S", environ=environ, told=told)
+        if code:
             why = said.decode("utf-8", "replace").strip()
-            raise StartFailed(why or f"its process ended with code {process.returncode}")
+            raise StartFailed(why or f"its process ended with code {code}")
 
     # -- the disk --------------------------------------------------------------------------------
     def on_disk(self, work: Callable[..., T], *given: Any) -> Awaitable[T]:
