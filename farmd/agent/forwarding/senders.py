@@ -14,6 +14,7 @@ import re
 import socket
 import ssl
 import struct
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -62,21 +63,18 @@ def of(destination: Destination, authorities: str) -> Sender:
     return Connection(destination, authorities)
 
 
-class Journal:
-    """journald on this machine."""
+class _EachLine(ABC):
+    """A destination that takes each line as a message of its own."""
 
-    longest = 256 * 1024
-
-    def __init__(self, path: str = JOURNAL) -> None:
-        self._path = path
-        self._socket: socket.socket | None = None
+    _socket: socket.socket | None = None
 
     def send(self, origin: Origin, lines: Sequence[LogLine]) -> int:
-        """Send each line as an entry."""
-        fields = _fields(origin)
-        for at, line in enumerate(lines):
+        """Send each line as a message."""
+        for at, entry in enumerate(self._messages(origin, lines)):
             try:
-                self._entry(b"".join((fields, *_of_line(line))))
+                if self._socket is None:
+                    self._socket = self._connected()
+                self._send(self._socket, entry)
             except OSError:
                 self.close()
                 if at == 0:
@@ -84,23 +82,53 @@ class Journal:
                 return at
         return len(lines)
 
-    def _entry(self, entry: bytes) -> None:
-        if self._socket is None:
-            self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-            self._socket.settimeout(SEND_SECONDS)
-            self._socket.connect(self._path)
-        try:
-            self._socket.send(entry)
-        except OSError as error:
-            if error.errno not in _TOO_LARGE:
-                raise
-            _send_sealed(self._socket, entry)
+    @abstractmethod
+    def _messages(self, origin: Origin, lines: Sequence[LogLine]) -> Iterator[bytes]:
+        """The messages, one for each line."""
+
+    @abstractmethod
+    def _connected(self) -> socket.socket:
+        """A socket for them."""
+
+    def _send(self, to: socket.socket, entry: bytes) -> None:
+        to.send(entry)
 
     def close(self) -> None:
         """Drop the socket."""
         if self._socket is not None:
             self._socket.close()
             self._socket = None
+
+
+class Journal(_EachLine):
+    """journald on this machine."""
+
+    longest = 256 * 1024
+
+    def __init__(self, path: str = JOURNAL) -> None:
+        self._path = path
+
+    def _messages(self, origin: Origin, lines: Sequence[LogLine]) -> Iterator[bytes]:
+        fields = _fields(origin)
+        return (b"".join((fields, *_of_line(line))) for line in lines)
+
+    def _connected(self) -> socket.socket:
+        made = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        try:
+            made.settimeout(SEND_SECONDS)
+            made.connect(self._path)
+        except OSError:
+            made.close()
+            raise
+        return made
+
+    def _send(self, to: socket.socket, entry: bytes) -> None:
+        try:
+            to.send(entry)
+        except OSError as error:
+            if error.errno not in _TOO_LARGE:
+                raise
+            _send_sealed(to, entry)
 
 
 def _send_sealed(to: socket.socket, entry: bytes) -> None:
@@ -176,34 +204,19 @@ def _value(value: str) -> str:
     return re.sub(r'(["\\\]])', r"\\\1", value)
 
 
-class Datagrams:
+class Datagrams(_EachLine):
     """A syslog server by UDP: nothing tells whether it reads them."""
 
     longest = 1024
 
     def __init__(self, destination: Destination) -> None:
         self._to = (destination.host, destination.port)
-        self._socket: socket.socket | None = None
 
-    def send(self, origin: Origin, lines: Sequence[LogLine]) -> int:
-        """Send each line as a datagram."""
-        for at, line in enumerate(lines):
-            try:
-                if self._socket is None:
-                    self._socket = _connected(self._to)
-                self._socket.send(message(origin, line))
-            except OSError:
-                self.close()
-                if at == 0:
-                    raise
-                return at
-        return len(lines)
+    def _messages(self, origin: Origin, lines: Sequence[LogLine]) -> Iterator[bytes]:
+        return (message(origin, line) for line in lines)
 
-    def close(self) -> None:
-        """Drop the socket."""
-        if self._socket is not None:
-            self._socket.close()
-            self._socket = None
+    def _connected(self) -> socket.socket:
+        return _connected(self._to)
 
 
 def _connected(to: tuple[str, int]) -> socket.socket:
