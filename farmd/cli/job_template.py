@@ -8,7 +8,7 @@ from farmd.cli import noun_show
 from farmd.cli.invocation import Invocation
 from farmd.cli.job_run import parameters
 from farmd.cli.names import objects, target
-from farmd.cli.noun_edit import opened
+from farmd.cli.noun_edit import bytes_of
 from farmd.cli.options import Duration, command
 from farmd.cli.output import document, emit, show
 from farmd.jobtemplates import commands
@@ -55,11 +55,7 @@ async def start(
 def _input(path: str | None) -> bytes:
     if path is None:
         return b""
-    try:
-        with opened(path) as file:
-            found = file.read(MAX_INPUT + 1)
-    except OSError as error:
-        raise InputInvalid(f"{path}: cannot be read: {error.strerror}", source=path) from error
+    found = bytes_of(path, MAX_INPUT)
     if len(found) > MAX_INPUT:
         raise InputInvalid(f"{path}: found more than {MAX_INPUT} bytes, expected fewer", field="input")
     return found

@@ -242,11 +242,7 @@ def text_of(path: str) -> str:
     """The text of a file or of stdin, of which no more is read than a file may have."""
     from farmd.commands.documents import MAX_BYTES
 
-    try:
-        with opened(path) as file:
-            raw = file.read(MAX_BYTES + 1)
-    except OSError as error:
-        raise InputInvalid(f"{path}: cannot be read: {error.strerror}", source=path) from error
+    raw = bytes_of(path, MAX_BYTES)
     if len(raw) > MAX_BYTES:
         raise InputInvalid(f"{path}: found more than {MAX_BYTES} bytes, expected fewer", source=path)
     try:
@@ -255,6 +251,19 @@ def text_of(path: str) -> str:
         raise InputInvalid(
             f"{path}: found bytes that are not valid UTF-8, expected text", source=path
         ) from error
+
+
+def bytes_of(path: str, most: int) -> bytes:
+    """What a file or stdin has; of a longer one ``most`` bytes and one more.
+
+    Raises:
+        InputInvalid: it cannot be read.
+    """
+    try:
+        with opened(path) as file:
+            return file.read(most + 1)
+    except OSError as error:
+        raise InputInvalid(f"{path}: cannot be read: {error.strerror}", source=path) from error
 
 
 @contextmanager

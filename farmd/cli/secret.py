@@ -10,7 +10,7 @@ from farmd.cli.changes import apply
 from farmd.cli.groups import LazyGroup
 from farmd.cli.invocation import Invocation
 from farmd.cli.names import below, checked_prefix, target, targets
-from farmd.cli.noun_edit import opened
+from farmd.cli.noun_edit import bytes_of
 from farmd.cli.options import Exampled, Whole, command
 from farmd.cli.output import document, emit, show
 from farmd.commands import sealing, secret_views
@@ -84,11 +84,7 @@ def _read(path: str | None) -> bytes:
         with interruptible():
             typed: str = click.prompt("Value", hide_input=True, confirmation_prompt=True, err=True)
         return typed.encode(errors="surrogateescape")  # byte for byte, also what is no text
-    try:
-        with opened(path) as file:
-            return file.read(secrets.MAX_BYTES + 1)
-    except OSError as error:
-        raise InputInvalid(f"{path}: cannot be read: {error.strerror}", source=path) from error
+    return bytes_of(path, secrets.MAX_BYTES)
 
 
 @command("rotate", mutates=True)
