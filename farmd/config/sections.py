@@ -98,7 +98,7 @@ class FarmSection(Section, frozen=True):
         list[str],
         key(
             "Prefixes of Consul's keys outside of farmd's own that this farm reads for owners with `follow:"
-            " true`. Whoever may write such an owner sees these values."
+            " true`. Anyone who may write such an owner sees these values."
         ),
     ] = field(default_factory=list)
     drain: Annotated[
