@@ -50,6 +50,7 @@ selector = "{selector}"
 address = "{address}"
 [web]
 farm_port = 0
+port_file = "{folder}/port"
 [log]
 level = "info"
 format = "json"
@@ -156,10 +157,15 @@ class FarmProcess(Child):
         self._folder = tempfile.TemporaryDirectory(prefix="farmd-bench-farm-")
         path = Path(self._folder.name) / "farmd.toml"
         chosen = f"kinds = {json.dumps(kinds)}" if kinds else ""
-        config = CONFIG.format(name=name, selector=selector, address=address, kinds=chosen)
+        folder = self._folder.name
+        config = CONFIG.format(name=name, selector=selector, address=address, kinds=chosen, folder=folder)
         path.write_text(config + more)
         self.name = name
         super().__init__("bench.farm_process", [str(path)])
+
+    def port(self) -> int:
+        """The port of its page and metrics, once it is ready."""
+        return int(Path(self._folder.name, "port").read_text())
 
     def claims(self, since: float = 0.0) -> list[tuple[float, int]]:
         """(when, how many) of each batch of locks after a moment."""
