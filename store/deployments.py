@@ -22,6 +22,9 @@ KIND = "deployments"
 DEPLOYED = "deploy.1"
 # The same of a deployment of a service whose file says how it is found in Consul's catalogue.
 CATALOG = "deploy.catalog"
+# The same where a service sends its output somewhere, or has sealed secrets: an older farm would not see that
+# such a service changed.
+OUTPUTS = "deploy.outputs"
 DEPLOYMENT_LABEL = "deployment"
 PROJECT_LABEL = "project"
 SERVICE_LABEL = "service_id"

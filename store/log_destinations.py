@@ -41,15 +41,20 @@ def parsed(text: str) -> Destination:
     return Destination(kind, found[2].strip("[]"), int(found[3]))
 
 
+def valid(text: str) -> bool:
+    """Whether a text is a destination."""
+    try:
+        parsed(text)
+    except ValueError:
+        return False
+    return True
+
+
 def mistakes(texts: Sequence[str]) -> Iterator[tuple[object, str]]:
     """What was found and what was expected, for each mistake in a list of destinations."""
     if len(texts) > MOST:
         yield len(texts), f"at most {MOST} destinations"
-    for text in texts:
-        try:
-            parsed(text)
-        except ValueError:
-            yield text, EXPECTED
+    yield from ((text, EXPECTED) for text in texts if not valid(text))
     if len(set(texts)) < len(texts):
         yield list(texts), "each destination once"
 

@@ -23,6 +23,7 @@ from farmd.deploy.spec import (
     Resources,
     ServiceSpec,
 )
+from store import log_destinations
 from store.catalog import mistake
 from store.containers import Device, DeviceReservation, Ulimit
 from store.errors import InputInvalid
@@ -169,7 +170,7 @@ def service_spec(name: str, key: str, said: schema.Service, context: ProjectCont
         cap_drop=said.cap_drop,
         sysctls=words(said.sysctls),
         security_options=said.security_opt,
-        log=_log(where, said.logging),
+        log=_log(where, said.logging, context),
         health=_health(where, said.healthcheck, context),
         restart=_restart(where, key, said, context),
         stop=Stop(signal=said.stop_signal.removeprefix("SIG") or "TERM", grace=said.stop_grace_period),
@@ -287,26 +288,57 @@ def _health(where: str, said: schema.Healthcheck | None, context: ProjectContext
     )
 
 
-def _log(where: str, said: schema.Logging) -> LogDriver | None:
-    """The agent keeps the output; of the drivers that do so, too, the limits are taken over."""
-    _one_of(where, "logging.driver", said.driver, {"": "", LOG_DRIVER: "", "json-file": ""})
-    options = words(said.options)
-    if not options:
+_KEPT = {"": "", LOG_DRIVER: "", "json-file": ""}
+_SYSLOG = {"udp": "syslog+udp", "tcp": "syslog", "tcp+tls": "syslog+tls"}
+_ADDRESS = re.compile(r"([a-z+]+)://(\[[^\]]*\]|[^:/]+)(?::([0-9]+))?/?")
+_LABELLED = "each line has the pod, its owner and its node"
+_BUFFERED = "the files on the machine are the buffer, and no output waits for it"
+_UNUSED = {
+    **dict.fromkeys(("tag", "labels", "labels-regex", "env", "env-regex"), _LABELLED),
+    **dict.fromkeys(("mode", "max-buffer-size"), _BUFFERED),
+    "compress": "files of output are not compressed",
+    "syslog-format": "messages are those of RFC 5424",
+    "syslog-facility": "the facility is user",
+}
+"""Options of log drivers that change nothing here, and why."""
+
+
+def _log(where: str, said: schema.Logging, context: ProjectContext) -> LogDriver | None:
+    """The sizes of the files in which the agent keeps the output, and where it goes besides."""
+    known = {**_KEPT, "journald": "journald", "syslog": "syslog"}
+    driver = _one_of(where, "logging.driver", said.driver, known)
+    where, options = f"{where}.logging.options", words(said.options)
+    if not options and not driver:
         return None
+    for name in sorted(options.keys() & _UNUSED.keys()):
+        del options[name]
+        context.warnings.append(f"{where}.{name} is ignored: {_UNUSED[name]}")
+    to = [_syslog(where, options) if driver == "syslog" else driver] if driver else []
     try:
         limits = {
             "max-size": str(size(options.pop("max-size", "10m"))),
             "max-file": str(count(options.pop("max-file", "4"))),
         }
     except InputInvalid as error:
-        raise InputInvalid(f"{where}.logging.options: {error.message}", field=where) from error
+        raise InputInvalid(f"{where}: {error.message}", field=where) from error
+    if any(name.startswith("syslog-tls-") for name in options):
+        expected = "none: agent.log_ca of the machines names the authorities that they trust"
+        refuse(where, min(options), expected)
     if options:
-        refuse(
-            f"{where}.logging.options",
-            min(options),
-            "max-size and max-file alone: the agent keeps the output",
-        )
-    return LogDriver(options=limits)
+        refuse(where, min(options), f"max-size and max-file{', and syslog-address' * (driver == 'syslog')}")
+    return LogDriver(options=limits, to=to)
+
+
+def _syslog(where: str, options: dict[str, str]) -> str:
+    """The destination of ``syslog-address``; the port is 514 unless it has one, as with Docker."""
+    address = options.pop("syslog-address", "")
+    found = _ADDRESS.fullmatch(address)
+    scheme = _SYSLOG.get(found[1], "") if found is not None else ""
+    to = f"{scheme}://{found[2]}:{found[3] or 514}" if found is not None else ""
+    if not log_destinations.valid(to):
+        known = "udp://HOST:PORT, tcp://HOST:PORT or tcp+tls://HOST:PORT"
+        refuse(f"{where}.syslog-address", address, f"{known}; for the machine's own log, driver: journald")
+    return to
 
 
 def _restart(where: str, name: str, said: schema.Service, context: ProjectContext) -> Restart:

@@ -322,11 +322,18 @@ def _logs(driver: LogDriver | None) -> Logs:
     return Logs(
         max_bytes=int(options.get("max-size", default["max-size"])),
         keep=int(options.get("max-file", default["max-file"])) - 1,
+        to=driver.to if driver is not None else [],
     )
 
 
 def _log_driver(logs: Logs) -> LogDriver:
-    return LogDriver() if logs == Logs() else LogDriver(options=log_options(logs))
+    sizes = log_options(logs)
+    return LogDriver(options=sizes if sizes != log_options(Logs()) else {}, to=logs.to)
+
+
+def resolved_log(driver: LogDriver | None) -> LogDriver:
+    """A log driver as ``spec_of`` reads it back: both sizes, or none where both are the default."""
+    return _log_driver(_logs(driver))
 
 
 def _name(mount: Mount) -> str:

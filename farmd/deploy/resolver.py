@@ -13,11 +13,10 @@ from msgspec.structs import replace
 from farmd.commands import documents
 from farmd.deploy import spec
 from farmd.deploy import spec as deploy_spec
-from farmd.deploy.manifest import manifest_of, mount_name
+from farmd.deploy.manifest import manifest_of, mount_name, resolved_log
 from farmd.deploy.spec import (
     LOG_DRIVER,
     FileMount,
-    LogDriver,
     PortSpec,
     ServiceSpec,
     VolumeOptions,
@@ -258,7 +257,7 @@ def resolved(spec: ServiceSpec) -> ServiceSpec:
         found,
         replicas=spec.replicas if spec.mode == "replicated" else 1,
         ports=sorted(spec.ports, key=deploy_spec.text),
-        container=replace(found.container, log=found.container.log or LogDriver()),
+        container=replace(found.container, log=resolved_log(found.container.log)),
     )
     _check_manifest(full)
     return full

@@ -145,10 +145,11 @@ class Resources(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class LogDriver(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The driver that keeps the container's output."""
+    """The driver that keeps the container's output; ``to``: where it goes besides, as in ``logs.to``."""
 
     name: str = LOG_DRIVER
     options: dict[str, str] = {}
+    to: list[str] = []
 
 
 class ContainerSpec(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):

@@ -20,7 +20,7 @@ from farmd.deploy.goals import Aim, bodies, joined
 from farmd.deploy.noun import DEPLOYMENT
 from farmd.deploy.scene import Scene, holding, services, superseding, taken_over, unless_held
 from store import codec, operations
-from store.deployments import CATALOG, DEPLOYED, KIND, Deployment, Goal
+from store.deployments import CATALOG, DEPLOYED, KIND, OUTPUTS, Deployment, Goal
 from store.errors import Conflict, OutcomeUnknown, StoreError, TooLarge, TransactionRejected
 from store.features import ONE_SHOT
 from store.operations import MAX_OPERATIONS, Operation
@@ -74,6 +74,7 @@ def prepared(
             DEPLOYED,
             *([ONE_SHOT] if _one_shots(aims, scene) else []),
             *([CATALOG] if any(_catalogs(aim.goal) for aim in aims) else []),
+            *([OUTPUTS] if _outputs(aims, scene) else []),
         ],
         by=call.actor,
         reason=call.reason,
@@ -103,6 +104,13 @@ def _one_shots(aims: Sequence[Aim], scene: Scene) -> bool:
     policies = [each.container.restart.policy for each in before]
     policies += [aim.manifest.restart.policy for aim in aims if aim.manifest is not None]
     return any(policy != "always" for policy in policies)
+
+
+def _outputs(aims: Sequence[Aim], scene: Scene) -> bool:
+    """Whether the output of a service goes somewhere, or its secrets are sealed, now or before."""
+    specs = [scene.released[aim.goal.name].container for aim in aims if aim.goal.name in scene.released]
+    before = any(spec.log is not None and spec.log.to for spec in specs)
+    return before or any(aim.manifest.logs.to for aim in aims if aim.manifest is not None)
 
 
 def _catalogs(goal: Goal) -> bool:

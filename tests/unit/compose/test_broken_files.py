@@ -159,10 +159,24 @@ SERVICES: dict[str, tuple[str, str]] = {
     "job": ("deploy: {mode: replicated-job}", "deploy.mode: found 'replicated-job'"),
     "order": ("deploy: {update_config: {order: first}}", "order: found 'first'"),
     "continue": ("deploy: {update_config: {failure_action: continue}}", "found 'continue'"),
-    "log driver": ("logging: {driver: syslog}", "logging.driver: found 'syslog'"),
+    "log driver": ("logging: {driver: gelf}", "logging.driver: found 'gelf'"),
+    "no output": ("logging: {driver: none}", "logging.driver: found 'none'"),
     "log option": (
-        "logging: {options: {tag: x}}",
-        "logging.options: found 'tag', expected max-size and max-file",
+        "logging: {options: {syslog-address: 'udp://a:514'}}",
+        "logging.options: found 'syslog-address', expected max-size and max-file",
+    ),
+    "no syslog address": ("logging: {driver: syslog}", "syslog-address: found '', expected udp://HOST"),
+    "local syslog": (
+        "logging: {driver: syslog, options: {syslog-address: 'unixgram:///dev/log'}}",
+        "found 'unixgram:///dev/log', expected udp://HOST:PORT",
+    ),
+    "syslog port": (
+        "logging: {driver: syslog, options: {syslog-address: 'tcp://a:70000'}}",
+        "found 'tcp://a:70000', expected udp://HOST:PORT",
+    ),
+    "syslog certificates": (
+        "logging: {driver: syslog, options: {syslog-address: 'tcp+tls://a', syslog-tls-ca-cert: /ca.pem}}",
+        "found 'syslog-tls-ca-cert', expected none: agent.log_ca",
     ),
     "restart": ("restart: alway", "restart: found 'alway', did you mean 'always'?"),
     "pull": ("pull_policy: dayly", "pull_policy: found 'dayly'"),

@@ -23,7 +23,7 @@ VALUES: list[Any] = [
     "a", "b", "r", "HUP", "1", "2", "64m", "5s", "/a", "host", "other", "raw", "always", "on-failure",
     "stop-first", "pause", "global", "never", "service_healthy", "wait", "udp", "tmpfs", "shared",
     "linux/arm64", "127.0.0.1", "0400", "max.yaml", "node.labels.a == b", "node.labels.a", True, False,
-    1, 2, 8, 2**30,
+    1, 2, 8, 2**30, "journald",
     ["a"], ["other"], ["/dev/null"], ["8080"], ["1.1.1.1"], ["node.labels.a == b"], ["CMD", "x"],
     [{"key": "a"}], {"a": "b"}, {"a.b": "c"}, {"max-size": "1m"}, {"max-file": "2"}, {"nofile": 1},
     {"other": None}, {"data": None},
@@ -81,7 +81,6 @@ BASES = [
 ]  # fmt: skip
 FILES = {"shop/a": "A='$b'", "shop/max.yaml": "services: {other: {image: c}}"}
 SAME = {
-    "services.*.logging.driver": "the agent keeps the output, as json-file and local do; others are refused",
     "services.*.ports.[].mode": "host and ingress both publish on each machine that runs a pod",
 }
 """Keys whose values all mean the same here."""

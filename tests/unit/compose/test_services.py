@@ -24,6 +24,7 @@ networks:
   proxy: {external: true}
   old: {external: {name: elsewhere}}
 """
+SIZES = {"max-size": str(10 * 1024**2), "max-file": "4"}
 CONTAINER: list[tuple[str, str, Any]] = [
     ("command: echo 'a b' $$X", "command", ["echo", "a b", "$X"]),
     ("command: [sleep, 5, 1.5, x]", "command", ["sleep", "5", "1.5", "x"]),
@@ -76,6 +77,19 @@ CONTAINER: list[tuple[str, str, Any]] = [
         LogDriver(options={"max-size": str(10 * 1024**2), "max-file": "3"}),
     ),
     ("logging: {driver: json-file}", "log", None),
+    ("logging: {driver: journald, options: {tag: x}}", "log", LogDriver(options=SIZES, to=["journald"])),
+    *(
+        (
+            f"logging: {{driver: syslog, options: {{syslog-address: '{address}', syslog-format: rfc5424}}}}",
+            "log",
+            LogDriver(options=SIZES, to=[to]),
+        )
+        for address, to in {
+            "udp://logs.example:5514": "syslog+udp://logs.example:5514",
+            "tcp://10.0.0.1": "syslog://10.0.0.1:514",
+            "tcp+tls://[2001:db8::1]:6514": "syslog+tls://[2001:db8::1]:6514",
+        }.items()
+    ),
     (
         "healthcheck: {test: curl -f localhost, interval: 1m30s, timeout: 5s, retries: 5, start_period: 9s}",
         "health",

@@ -85,7 +85,10 @@ containers = st.builds(
     privileged=st.booleans(),
     networks=st.dictionaries(st.just("shop_default"), st.just(["web"])),
     labels=pairs,
-    log=st.none() | st.just(LogDriver()) | st.just(LogDriver(options={"max-size": "2048", "max-file": "2"})),
+    log=st.none()
+    | st.just(LogDriver())
+    | st.just(LogDriver(options={"max-size": "2048", "max-file": "2"}))
+    | st.just(LogDriver(options={"max-size": "2048"}, to=["journald"])),
     health=st.none() | st.just(HealthCheck(type="command", command=["true"])),
     restart=st.sampled_from([Restart(), Restart(policy="never", initial=2.0)]),
     stop=st.sampled_from([Stop(), Stop(signal="QUIT", grace=60.0)]),
