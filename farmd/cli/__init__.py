@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from farmd.cli import (
         alert, app_edit, app_show, apply, audit, config, deploy, doctor, everything, export, farm,
         job_cluster, job_run, job_show, job_template, kubernetes, logs, manifest, manual, node,
-        noun_edit, noun_editor, noun_show, nouns, pod, pod_copy, pod_exec, pod_forward, rc_edit, rollout_edit,
-        rollout_knative, rollout_ksvc, rollout_show, schedule_words, schema, secret, service_edit,
-        service_show, token, usage, volumes,
+        node_show, noun_edit, noun_editor, noun_show, nouns, pod, pod_copy, pod_exec, pod_forward, rc_edit,
+        rollout_edit, rollout_knative, rollout_ksvc, rollout_show, schedule_words, schema, secret,
+        service_edit, service_show, token, usage, volumes,
     )
     # fmt: on
 else:

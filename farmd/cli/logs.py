@@ -10,9 +10,8 @@ import re
 import ssl
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-import aiohttp
 import click
 
 from farmd import overview
@@ -30,6 +29,9 @@ from store.nodes import NodeStore
 from store.ports import Clock
 from store.reality import Reality
 from store.words import share
+
+if TYPE_CHECKING:
+    import aiohttp
 
 _FOLLOW = click.option("-f", "--follow", is_flag=True, help="Follow the output until ^C.")
 _LINES = click.option(
@@ -113,6 +115,8 @@ async def stream(
         AgentUnavailable: its node's agent is absent or does not answer. NotFound: the pod has no logs, or
             wrote nothing because it never started.
     """
+    import aiohttp  # 0.1 s, which lists do without
+
     params = wanted.params()
     url, headers, denied = await asked(invocation, node, instance, "logs", params)
     unstarted = await _unstarted(invocation, node, instance)
@@ -194,6 +198,8 @@ async def _read(
     tls: ssl.SSLContext | bool,
 ) -> bool:
     """Write the agent's answer; whether it was anything."""
+    import aiohttp
+
     limits = aiohttp.ClientTimeout(total=None, sock_connect=5, sock_read=None if "follow" in params else 30)
     async with (
         aiohttp.ClientSession(timeout=limits) as http,

@@ -21,7 +21,7 @@ from farmd.cli import synonyms
 from farmd.cli.groups import Commands, LazyGroup, group
 from farmd.cli.options import shared
 from farmd.kinds import KINDS
-from farmd.process.start import pause_collection
+from farmd.process.start import import_structlog, pause_collection
 
 
 def _commands() -> Commands:
@@ -94,6 +94,7 @@ class _Nouns(LazyGroup):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Resolve also the words of other tools."""
+        import_structlog()  # modules of commands would import it with rich, for 0.05 s
         words = synonyms.rewritten(args, {*self.list_commands(ctx), *self.aliases()})
         return super().resolve_command(ctx, words)
 

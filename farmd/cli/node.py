@@ -1,4 +1,4 @@
-"""``farmctl node``: list, describe, register, change, cordon, drain and forget nodes."""
+"""``farmctl node``: register, change, cordon, drain and forget nodes."""
 
 from __future__ import annotations
 
@@ -6,20 +6,15 @@ from collections.abc import Sequence
 
 import click
 
-from farmd import overview
 from farmd.cli.changes import apply
 from farmd.cli.invocation import Invocation
 from farmd.cli.names import all_checked, nodes, taints_of_node, target, targets
 from farmd.cli.noun_edit import going_on
-from farmd.cli.noun_show import describe_item
 from farmd.cli.options import Duration, command
-from farmd.cli.output import show
 from farmd.cli.progress import ProgressLine, shown
 from farmd.nodes import attributes, commands, forgetting
 from farmd.nodes.commands import Look
-from farmd.tables import nodes as node_tables
-from farmd.tables.model import Table
-from store import quantities, selectors
+from store import quantities
 from store.errors import InputInvalid
 
 # ``farmctl node drain | undrain``: move all pods off a node, and show the progress.
@@ -196,28 +191,3 @@ async def forget(invocation: Invocation, names: tuple[str, ...]) -> None:
     pods are still running there, its agent leaves them alone until farmctl node register.
     """
     await apply(invocation, [await forgetting.forget(invocation.call, name) for name in names])
-
-
-# ``farmctl node list | describe``.
-
-
-@command("list", lists=True)
-@click.option("-l", "--selector", default="", help="Only nodes whose labels match.")
-async def list_(invocation: Invocation, selector: str) -> None:
-    """All nodes that have a record or an agent."""
-    wanted = selectors.parse(selector)
-
-    async def read() -> Table:
-        found = await overview.nodes(invocation.client, invocation.keys)
-        rows = [row for row in found.rows if wanted.matches(row.labels)]
-        return node_tables.table(rows, found.broken, invocation.call.clock.now())
-
-    await show(invocation, read)
-
-
-@command("describe")
-@target("node", nodes)
-async def describe(invocation: Invocation, name: str) -> None:
-    """One node: people's settings, its agent's facts, and its pods."""
-    found = await node_tables.NodeItems(invocation.call).described(name)
-    describe_item(invocation, "Node", "node", found, room=12)

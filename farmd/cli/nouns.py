@@ -125,8 +125,8 @@ app: click.Group = LazyGroup(
 
 def _node_commands() -> Commands:
     return {
-        "list": (lambda: cli.node.list_, "All nodes."),
-        "describe": (lambda: cli.node.describe, "One node with its pods."),
+        "list": (lambda: cli.node_show.list_, "All nodes."),
+        "describe": (lambda: cli.node_show.describe, "One node with its pods."),
         "register": (lambda: cli.node.register, "Register nodes before their agents start."),
         "label": (lambda: cli.node.label, "Set and remove labels."),
         "taint": (lambda: cli.node.taint, "Keep new pods off a node unless they tolerate it."),

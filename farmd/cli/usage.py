@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-import aiohttp
 import click
 import msgspec
 
@@ -68,6 +67,8 @@ async def of_nodes(invocation: Invocation, names: Sequence[str]) -> dict[Place, 
 
 
 async def _answer(invocation: Invocation, node: str, instance: str) -> bytes:
+    import aiohttp  # 0.1 s, which lists of no pods do without
+
     limits = aiohttp.ClientTimeout(total=SECONDS, sock_connect=CONNECT_SECONDS)
     try:
         url, headers, denied = await asked(invocation, node, instance, "usage", {})

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import aiohttp
 import msgspec
 
 from farmd import overview
@@ -32,6 +31,9 @@ from store.named import NamedRecords, Owner
 from store.nodes import NodeStore
 from store.operations import Operation
 from store.services import KIND, NOUN, Catalog, Service, ServiceStore, reference
+
+if TYPE_CHECKING:
+    import aiohttp
 
 
 class ServiceRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -407,7 +409,6 @@ def row_of(
 # second. Any farm will do, since equal endpoints have one index on all of them.
 
 WAIT_SECONDS = 30
-LIMITS = aiohttp.ClientTimeout(total=WAIT_SECONDS + 15, sock_connect=3)
 
 
 class _Answer(msgspec.Struct):
@@ -430,7 +431,10 @@ class Farms:
         """The endpoints once they are others than the last ones, or as they are after a while; None: no farm
         can tell.
         """
-        async with aiohttp.ClientSession(timeout=LIMITS) as http:
+        import aiohttp  # 0.1 s, which lists do without
+
+        limits = aiohttp.ClientTimeout(total=WAIT_SECONDS + 15, sock_connect=3)
+        async with aiohttp.ClientSession(timeout=limits) as http:
             found = await self._ask(http, self._address, service) if self._address else None
             if found is not None:
                 return found
@@ -442,6 +446,8 @@ class Farms:
         return None
 
     async def _ask(self, http: aiohttp.ClientSession, farm: str, service: str) -> tuple[Endpoint, ...] | None:
+        import aiohttp
+
         url = f"{presence.url(farm)}/v1/services/{service}/endpoints"
         params = {"index": str(self._index), "wait": f"{WAIT_SECONDS}s"}
         try:

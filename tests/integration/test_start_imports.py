@@ -101,6 +101,14 @@ def test_a_list_imports_only_what_it_shows(address: str) -> None:
     assert needless("list", modules) == set()
 
 
+@pytest.mark.parametrize("noun", ["pod", "node", "service", "app"])
+def test_lists_of_nothing_import_neither_rich_nor_aiohttp(noun: str, address: str) -> None:
+    farmctl = Farmctl(address, "list/", variables={"PYTHONPROFILEIMPORTTIME": "1"})
+    modules = imported(farmctl.start(noun, "list").communicate()[1])
+    assert "farmd.overview" in modules
+    assert not modules & {"aiohttp", "pygments", "rich.console"}
+
+
 def test_jobs_are_listed_without_kubernetes_where_no_cluster_is_configured(
     address: str, tmp_path: Path
 ) -> None:
