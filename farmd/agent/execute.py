@@ -36,6 +36,7 @@ MOST = 32
 DRAIN_SECONDS, LOOK_SECONDS = 5.0, 0.5
 LARGEST_SIDE = 10_000
 """Rows and columns of a terminal."""
+LARGEST_PORT = 65535
 PATH = "/v1/exec/{instance}"
 
 Parked = Callable[[web.Request], AbstractContextManager[None]]
@@ -170,6 +171,10 @@ class _Session:
         wanted = self._record.exec
         if wanted is None or not (wanted.port or (wanted.command and wanted.command[0])):
             raise web.HTTPBadRequest(text="command: found none, expected one")
+        if not 0 <= wanted.port <= LARGEST_PORT:
+            raise web.HTTPBadRequest(text=f"port: found {wanted.port}, expected one of 1 to {LARGEST_PORT}")
+        if any("\0" in each for each in (*wanted.command, wanted.term)):
+            raise web.HTTPBadRequest(text="command: found a NUL in it or in the terminal's name")
         return wanted
 
     async def _begun(self, wanted: Exec) -> Execution:
@@ -202,7 +207,8 @@ class _Session:
         """Pass connections on to a port of the pod, as long as this start of it lives."""
         identity, _ = self._pod()
         try:
-            forward = Forward(identity, self._agent.config.check_host, port)
+            network = await self._agent.runtimes.of(identity.runtime).network(identity)
+            forward = Forward(network, identity.ports, self._agent.config.check_host, port)
         except AgentError as error:
             raise web.HTTPConflict(text=error.message) from error
         told = {"by": self._record.by, "instance": self._record.instance, "port": port}
@@ -230,6 +236,7 @@ class _Session:
                 await socket.close()
             return socket
         finally:
+            forward.close()
             seconds = round(self._clock.mono() - began, 3)
             log.info("forward.ended", connections=forward.count, seconds=seconds, **told)
 

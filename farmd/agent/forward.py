@@ -12,10 +12,9 @@ import ctypes
 import os
 import socket
 import threading
-from pathlib import Path
+from collections.abc import Mapping
 
 from farmd.agent.errors import StartFailed
-from farmd.agent.model import Identity
 from farmd.runtime import tasks
 from farmd.runtime.streams import Broken, Streams, relay
 
@@ -26,14 +25,17 @@ MOST = 32
 
 
 class Forward:
-    """The connections of one WebSocket to a port of a pod, at ``host`` where it shares the node's network."""
+    """The connections of one WebSocket to a port of a pod. ``network`` is a descriptor of the pod's own
+    network namespace, which this object closes; None if the pod shares the node's network: then the port is
+    one of ``ports``, at ``host``.
+    """
 
-    def __init__(self, identity: Identity, host: str, port: int) -> None:
+    def __init__(self, network: int | None, ports: Mapping[str, int], host: str, port: int) -> None:
         self._host = host
         self._port = port
-        self._own = identity.pid if apart(identity) else 0
-        if not self._own and port not in identity.ports.values():
-            known = ", ".join(f"{name}: {number}" for name, number in sorted(identity.ports.items()))
+        self._network = network
+        if network is None and port not in ports.values():
+            known = ", ".join(f"{name}: {number}" for name, number in sorted(ports.items()))
             raise StartFailed(
                 f"port: found {port}, expected one of the pod's own ({known or 'it has none'})", field="port"
             )
@@ -90,10 +92,16 @@ class Forward:
         with contextlib.suppress(ConnectionError):
             await streams.tell(closed=number, why=why)
 
+    def close(self) -> None:
+        """Let go of the pod's network."""
+        if self._network is not None:
+            os.close(self._network)
+            self._network = None
+
     async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        if not self._own:
+        if self._network is None:
             return await asyncio.open_connection(self._host, self._port)
-        sock = await _socket_of(self._own)
+        sock = await _socket_in(self._network)
         try:
             await asyncio.get_running_loop().sock_connect(sock, ("127.0.0.1", self._port))
             return await asyncio.open_connection(sock=sock)
@@ -102,20 +110,9 @@ class Forward:
             raise
 
 
-def apart(identity: Identity) -> bool:
-    """Whether a workload has a network of its own."""
-    if identity.runtime != "container":
-        return False
-    try:
-        theirs, ours = (Path(f"/proc/{each}/ns/net").readlink() for each in (identity.pid, "self"))
-    except OSError as error:
-        why = f"engine: the agent does not see the container's network: {error.strerror}"
-        raise StartFailed(why) from error
-    return theirs != ours
-
-
-async def _socket_of(process: int) -> socket.socket:
-    """A socket in the network of a process. A thread of its own makes it, because it stays there."""
+async def _socket_in(network: int) -> socket.socket:
+    """A socket in a network namespace. A thread of its own makes it, because it stays there."""
+    network = os.dup(network)  # whoever cancels this closes the other one
     loop = asyncio.get_running_loop()
     found: asyncio.Future[socket.socket] = loop.create_future()
 
@@ -130,9 +127,11 @@ async def _socket_of(process: int) -> socket.socket:
 
     def make() -> None:
         try:
-            with Path(f"/proc/{process}/ns/net").open("rb") as namespace:
-                if ctypes.CDLL(None, use_errno=True).setns(namespace.fileno(), CLONE_NEWNET) != 0:
+            try:
+                if ctypes.CDLL(None, use_errno=True).setns(network, CLONE_NEWNET) != 0:
                     raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+            finally:
+                os.close(network)
             sock = socket.socket()
             sock.setblocking(False)
         except OSError as error:

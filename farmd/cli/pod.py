@@ -22,8 +22,8 @@ from farmd.tables import manifests as manifest_facts
 from farmd.tables.model import Table, clean
 from farmd.tables.pods import facts, log_facts, pod_table, usage_facts
 from farmd.tables.usage import OfPod
-from store import families, selectors
-from store.errors import Ambiguous, NotFound
+from store import families, features, selectors
+from store.errors import Ambiguous, NotFound, StoreError
 from store.keys import valid_instance, valid_segment
 from store.manifests import Manifest
 from store.nodes import NodeStore
@@ -137,12 +137,25 @@ async def _show(invocation: Invocation, row: PodRow) -> None:
         elif unknown:
             told.append(("Uses", f"unknown: {unknown}"))
         told += log_facts(found.logs)
-        say_facts(told + inside(row, manifest), 15)
+        say_facts(told + inside(row, manifest, enterable=await _enterable(invocation, row.node)), 15)
 
 
-def inside(row: PodRow, manifest: Manifest | None) -> list[tuple[str, str]]:
-    """How to look inside a pod that runs in a container or a unit."""
-    if manifest is None or manifest.runtime == "process" or not row.pid:
+async def _enterable(invocation: Invocation, node: str) -> bool:
+    """Whether a node's agent runs commands of people."""
+    try:
+        agent = (await NodeStore(invocation.client, invocation.keys).get(node)).agent
+    except StoreError:
+        return False  # only a suggestion depends on it
+    return agent is not None and features.EXEC in agent.features
+
+
+def inside(row: PodRow, manifest: Manifest | None, *, enterable: bool) -> list[tuple[str, str]]:
+    """How to look inside a pod: through its agent, or on the node where it runs in a container or a unit."""
+    if manifest is None or not row.pid:
+        return []
+    if enterable:
+        return [("Look inside", f"farmctl pod exec -it {row.node}/{row.instance} -- /bin/sh")]
+    if manifest.runtime == "process":
         return []
     from farmd.agent.model import name_of
 

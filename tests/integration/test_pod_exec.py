@@ -46,8 +46,10 @@ class Fleet:
     async def ctl(self, *words: str, stdin: str = "") -> Result:
         return await asyncio.to_thread(self.farmctl, *words, stdin=stdin)
 
-    async def key(self, *command: str, node: str = "n1", instance: str = "web") -> dict[str, str]:
-        wanted = Exec(command=command)
+    async def key(
+        self, *command: str, node: str = "n1", instance: str = "web", port: int = 0
+    ) -> dict[str, str]:
+        wanted = Exec(command=command, port=port)
         path = f"/v1/exec/{instance}"
         found = await one_time.grant(self.call, node, instance, path, "pod.exec", wanted)
         return found.headers
@@ -158,6 +160,9 @@ async def test_r42_one_key_is_one_command_for_its_pod_node_and_purpose(fleet: Fl
         (logs, (403, "Farmd-Key: the key is unknown or was already used")),
         (await fleet.key("true", instance="other"), (403, "Farmd-Key: the key is for another request")),
         (await fleet.key(), (400, "command: found none, expected one")),
+        (await fleet.key("a\0b"), (400, "command: found a NUL in it or in the terminal's name")),
+        (await fleet.key(port=65536), (400, "port: found 65536, expected one of 1 to 65535")),
+        (await fleet.key(port=-1), (400, "port: found -1, expected one of 1 to 65535")),
         (await fleet.key("no-such"), (409, "command no-such: No such file or directory")),
     ):  # fmt: skip
         assert await fleet.status(other) == why

@@ -173,7 +173,9 @@ class Attendant:
         return begun
 
     def signal(self, name: str) -> None:
-        """Send the command a signal, such as ``INT``."""
+        """Send the command a signal, such as ``INT``; none more than its parent process takes."""
+        if self._to.transport.get_write_buffer_size():
+            return  # tens of thousands wait already
         with contextlib.suppress(OSError):
             self._to.write(bytes([SIGNALS[name]]))
 
@@ -283,6 +285,11 @@ class Attending(Shims):
             "shim_ticks": identity.shim_ticks,
         }
         return await Attended.begin(spec, self._environ, tty=wanted.tty)
+
+    async def network(self, identity: Identity) -> int | None:
+        """None: it has the node's, as ``Runtime.network``."""
+        del identity
+        return None
 
     def _inside(self, identity: Identity, manifest: Manifest) -> tuple[str, int]:
         """The workload's control group, and the process whose mounts it sees; empty and 0: the node's."""

@@ -38,6 +38,8 @@ from store.manifests import Manifest
 from store.ports import Clock, Recorder
 from store.reality import Exit
 
+OWN_NETWORK = "/proc/self/ns/net"
+
 
 class Containers:
     """All containers of one agent."""
@@ -334,6 +336,30 @@ class Containers:
         """
         del manifest, given  # the engine gives it what the container has
         return await Contained.begin(self._engine, identity, wanted, self._environ, self._clock)
+
+    async def network(self, identity: Identity) -> int | None:
+        """The container's own network, as ``Runtime.network``.
+
+        Raises:
+            StartFailed: it does not run, or the agent does not see it.
+        """
+        try:
+            opened = os.open(f"/proc/{identity.pid}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as error:
+            why = f"engine: the agent does not see the container's network: {error.strerror}"
+            raise StartFailed(why) from error
+        try:
+            # Asked after the process was opened: the process id of a container that ended may be another's.
+            state = (await self._engine.inspected(identity.handle))["State"]
+            if not state.get("Running") or state.get("Pid") != identity.pid:
+                raise StartFailed("the pod does not run now")
+            if os.path.samestat(os.fstat(opened), os.stat(OWN_NETWORK)):  # noqa: PTH116
+                return None
+            found, opened = opened, -1
+            return found
+        finally:
+            if opened >= 0:
+                os.close(opened)
 
     async def close(self) -> None:
         """Stop copying output; the containers are left as they are."""

@@ -310,6 +310,13 @@ class Runtime(Protocol):
             StartFailed: it cannot run.
         """
 
+    async def network(self, identity: Identity) -> int | None:
+        """A descriptor of the workload's own network namespace, of this very start; None: it has the node's.
+
+        Raises:
+            StartFailed: it does not run, or the agent does not see it.
+        """
+
     async def close(self) -> None:
         """Let go of everything; workloads are left as they are (R27)."""
 

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestClient, TestServer
 
+from farmd.agent.errors import StartFailed
+from farmd.agent.forward import Forward
+from farmd.runtime.streams import Streams
 from store.containers import Container, Limits, Mount, Secret
 from store.manifests import HealthCheck, Manifest, Port, Restart, Stop
 from tests.agents import FAST, Agents, alive, logged, sha_of
@@ -73,6 +80,45 @@ async def test_a_container_listens_on_a_port_of_its_own_choice(rig: Agents) -> N
     told = await rig.until(lambda r: r.health.state == "passing")
     assert {80, 53}.isdisjoint(told.ports.values())
     assert await logged(running, "HTTP") == "FARMD_PORT_DNS=53\nFARMD_PORT_HTTP=80\n"
+
+
+async def test_r42_a_port_is_reached_in_the_network_of_that_very_container(rig: Agents) -> None:
+    running = await rig.agent()
+    await rig.want(container("exec busybox httpd -fp 127.0.0.1:80 -h /etc", options={"network": "none"}))
+    await rig.until(lambda r: r.phase == "running")
+    pod = running.agent.pods.get("web")
+    assert pod is not None
+    assert pod.identity is not None
+    runtime = running.agent.runtimes.of("container")
+    reused = msgspec.structs.replace(pod.identity, pid=os.getpid())
+    with pytest.raises(StartFailed, match="the pod does not run now"):
+        await runtime.network(reused)
+    forward = Forward(await runtime.network(pod.identity), {}, "127.0.0.1", 80)
+
+    async def serve(request: web.Request) -> web.WebSocketResponse:
+        socket = web.WebSocketResponse()
+        await socket.prepare(request)
+        await forward.serve(Streams(socket))
+        return socket
+
+    app = web.Application()
+    app.router.add_get("/", serve)
+    try:
+        async with TestClient(TestServer(app)) as client, client.ws_connect("/") as socket:
+            streams, got = Streams(socket), b""
+            streams.open(3)
+            await streams.tell(open=3)
+            await streams.send(3, b"GET /hostname HTTP/1.0\r\n\r\n")
+            async for message in streams.messages():
+                if isinstance(message, dict):
+                    assert message == {"closed": 3, "why": ""}
+                    break
+                got += message[1]
+                if not message[1]:
+                    await streams.finish(3)
+            assert b"200 OK" in got
+    finally:
+        forward.close()
 
 
 async def test_containers_of_one_network_find_one_another_by_name(rig: Agents) -> None:

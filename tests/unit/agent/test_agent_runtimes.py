@@ -126,6 +126,8 @@ class Toy:
 
     async def execute(self, *_: Any) -> Any: ...
 
+    async def network(self, identity: Identity) -> int | None: ...
+
 
 class Bench:
     """An agent without a store, over one state directory."""

@@ -162,8 +162,11 @@ def test_a_pod_in_a_container_or_unit_tells_how_to_look_inside(
     runtime: str, pid: int, told: list[str]
 ) -> None:
     row = PodRow(owner="01", owner_name="hello", node="web1", instance="hello~2", manifest=SHA, pid=pid)
-    found = pod.inside(row, Manifest(id="hello", runtime=runtime))
+    manifest = Manifest(id="hello", runtime=runtime)
+    found = pod.inside(row, manifest, enterable=False)
     assert [text for _, text in found] == [each.format("farmd..web1..hello..2") for each in told]
+    through = [("Look inside", "farmctl pod exec -it web1/hello~2 -- /bin/sh")]
+    assert pod.inside(row, manifest, enterable=True) == (through if pid else [])
 
 
 def test_an_end_is_told_with_its_cause_and_what_the_pod_said_in_one_line() -> None:
