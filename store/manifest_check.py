@@ -84,11 +84,7 @@ def _of_secrets(manifest: Manifest) -> Iterator[Mistake]:
     yield from secrets.mistakes(manifest.sealed, used)
     for name in manifest.secret_env:
         if manifest.runtime == "container":
-            yield (
-                f"env.{name}",
-                "a secret",
-                "a file (secrets): an engine keeps a container's variables on disk",
-            )
+            yield f"env.{name}", "a secret", secrets.IN_A_FILE
         if not name or "=" in name or name in manifest.env:
             yield f"env.{name}", name, "a variable name without '=', once"
     names = [each.name for each in manifest.secrets if each.secret]

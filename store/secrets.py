@@ -30,6 +30,8 @@ MOST_VERSIONS = 10
 MAX_BYTES = 64 * 1024
 MAX_SEALED_BYTES = MAX_BYTES + 32 * 1024
 MOST_RECIPIENTS = 64
+IN_A_FILE = "a file (secrets): an engine keeps a container's variables on disk"
+"""What is expected of a container instead of a variable with a secret."""
 MAGIC = b"age-encryption.org/v1\n"
 # The library reads a header in a time that grows with its square, and stops the whole process meanwhile. One
 # for MOST_RECIPIENTS has at most 7 KiB in 140 lines.

@@ -17,6 +17,7 @@ from farmd.commands.mutation import Call, Change, Mutation, Scalar, guard, regis
 from farmd.commands.resolving import sealed, sourced
 from farmd.overview.owners import farms
 from store.apps import KIND, App, AppStore, Entry, ResourceTracker, tracker
+from store.deployments import OUTPUTS
 from store.errors import AccessDenied, Conflict, NotFound, RecordInvalid, refuse
 from store.farms import CLUSTERS, of_clusters
 from store.features import CONFIG, SECRETS, SERVICE_PODS
@@ -172,8 +173,17 @@ def _of_documents(entries: Sequence[Entry]) -> Iterator[str]:
         yield CONFIG
     if any(map(sealed, own)):
         yield SECRETS
+    services = [each.document or {} for each in entries if each.ref.own and each.ref.kind == SERVICE]
+    if any(map(_outputs, services)):
+        yield OUTPUTS
     if any(each.ref.kind == SERVICE and "pods" in (each.document or {}) for each in entries if each.ref.own):
         yield SERVICE_PODS
+
+
+def _outputs(document: Mapping[str, Any]) -> bool:
+    """Whether a service sends its output somewhere, or has sealed secrets."""
+    container = document.get("container") or {}
+    return bool(container.get("sealed") or (container.get("log") or {}).get("to"))
 
 
 async def needs(

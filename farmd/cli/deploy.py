@@ -92,6 +92,7 @@ async def deploy(
     """
     from farmd.cli.deploy_flow import carry_out, project_of
     from farmd.deploy.commands import Deployment
+    from farmd.deploy.references import filled
     from farmd.deploy.registry import registries
 
     if prune and services:
@@ -99,6 +100,7 @@ async def deploy(
     project, named = project_of(services, paths, project_name, profiles, with_files=with_files)
     for warning in project.warnings:
         invocation.say(f"warning: {warning}")
+    project = replace(project, services=await filled(invocation.call, project.services))
     resolver = await _resolver(project, invocation.client)
     wanted = _wanted(project, resolver)
     title = f"project {project.name}" if project.name else "files"

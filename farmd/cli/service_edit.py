@@ -20,10 +20,12 @@ from farmd.commands import documents
 from farmd.commands.bundled import Wish
 from farmd.commands.mutation import Mutation
 from farmd.commands.parts import refuse_part
+from farmd.commands.resolving import referring
 from farmd.deploy import commands
 from farmd.deploy import spec as deploy_spec
 from farmd.deploy.commands import Deployment
 from farmd.deploy.project import ResolvedServices
+from farmd.deploy.references import filled
 from farmd.deploy.resolver import ServiceSpecResolver, resolved, services_of
 from farmd.deploy.spec import ContainerSpec, Placement, ServiceSpec, VolumeMount, VolumeSpec
 from farmd.services import commands as services_commands
@@ -119,9 +121,9 @@ async def edit(invocation: Invocation, name: str) -> None:
         found = services_of([(f"kind: {NOUN}\n{text}", "edit")]) or {}
         if list(found) != [stored.record.name]:
             refuse("name", shown(", ".join(found)), repr(stored.record.name))
-        return resolved(found[stored.record.name])
+        return resolved((await filled(call, found))[stored.record.name])
 
-    text = as_yaml(builtins(await commands.spec_now(call, stored.record)))
+    text = as_yaml(referring(builtins(await commands.spec_now(call, stored.record))))
     async with edits(invocation, title, text, take) as spec, registries(os.environ) as images:
         if spec is not None:
             await carry_out(

@@ -30,6 +30,7 @@ Resolve = Callable[[Any, str], Any]
 """A parsed document and its place, to the document without references."""
 
 MOST_REFERENCES = 64
+_REFER = ("pod", secret_references.CONTAINER)
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _FILE = re.compile(r"files\[(\d+)\](\.template)?")
 CONTENT, TEMPLATE = "content", "template"
@@ -61,8 +62,6 @@ async def resolver(call: Call, files: Sequence[tuple[str, str]]) -> Resolve:
     wanted = sorted({each for pod, at in pods for each in secret_references.named(pod, at)})
     if not (references or wanted):
         return unresolved
-    for path in references:
-        _refuse_own(call, path)
     values, below = await _read(call, references)
     sealed = dict(zip(wanted, await several(partial(secret_references.read, call), wanted), strict=True))
 
@@ -86,7 +85,13 @@ def _refuse_own(call: Call, path: str) -> None:
 async def _read(
     call: Call, references: Collection[str]
 ) -> tuple[dict[str, Entry | None], dict[str, Mapping[str, Entry]]]:
-    """The values of keys, and those below folders, each read once."""
+    """The values of keys, and those below folders, each read once.
+
+    Raises:
+        InputInvalid: one is a key of the cluster itself.
+    """
+    for path in references:
+        _refuse_own(call, path)
     keys = sorted({path for path in references if not path.endswith("/")})
     folders = sorted({path for path in references if path.endswith("/")})
     values = dict(zip(keys, await several(partial(_value, call), keys), strict=True))
@@ -107,15 +112,17 @@ async def _below(call: Call, folder: str) -> Mapping[str, Entry]:
 
 
 def _pods(data: Any, at: str = "") -> Iterator[tuple[dict[str, Any], str]]:
-    """The manifests in a document of farmd's own, each with its place; a job has one per type."""
+    """The manifests in a document of farmd's own, each with its place; a job has one per type, and the
+    container of a service refers to secrets as a manifest does.
+    """
     if isinstance(data, dict):
         if not _ours(data):
             if str(data.get("kind", "")).endswith("List"):
                 yield from _pods(data.get("items"), "items")
             return
         for name, value in data.items():
-            if name == "pod" and isinstance(value, dict):
-                yield value, f"{at}pod"
+            if name in _REFER and isinstance(value, dict):
+                yield value, f"{at}{name}"
             else:
                 yield from _pods(value, f"{at}{name}.")
     elif isinstance(data, list):
@@ -140,8 +147,8 @@ def _rewritten(data: Any, rewrite: Callable[[dict[str, Any], str], dict[str, Any
         if not _ours(data):
             return data
         return {
-            name: rewrite(value, f"{at}pod")
-            if name == "pod" and isinstance(value, dict)
+            name: rewrite(value, f"{at}{name}")
+            if name in _REFER and isinstance(value, dict)
             else _rewritten(value, rewrite, f"{at}{name}.")
             for name, value in data.items()
         }
@@ -157,6 +164,8 @@ def _rewritten(data: Any, rewrite: Callable[[dict[str, Any], str], dict[str, Any
 
 
 def _named(pod: Mapping[str, Any], at: str) -> Iterator[str]:
+    if secret_references.is_container(at):
+        return
     for _, path in _variables(pod, at):
         yield path
     for _, _, path in _contents(pod, at):
@@ -218,6 +227,8 @@ def _resolved(
     values: Mapping[str, Entry | None], below: Mapping[str, Mapping[str, Entry]], pod: dict[str, Any], at: str
 ) -> dict[str, Any]:
     """A manifest with values in place of its references."""
+    if secret_references.is_container(at):
+        return pod
     variables, contents, folders = _variables(pod, at), _contents(pod, at), _folders(pod, at)
     if not (variables or contents or folders):
         return {name: value for name, value in pod.items() if name != ENV_FROM}
@@ -264,6 +275,20 @@ def _taken(sources: list[dict[str, Any]], field: str, path: str, entry: Entry | 
     return config.valid_value(config.text_of(entry), f"{at}.{field}: {config.told(path)}")
 
 
+async def contents(call: Call, named: Sequence[tuple[str, str]]) -> list[str]:
+    """The values of config keys, each with the field that refers to it.
+
+    Raises:
+        InputInvalid: one is missing, is no text, or is a key of the cluster itself.
+    """
+    paths = [(config.valid_path(path, field, foreign=True), field) for path, field in named]
+    values, _ = await _read(call, [path for path, _ in paths])
+    return [
+        _taken([], field.rpartition(": ")[2], path, values[path], field.rpartition(": ")[0])
+        for path, field in paths
+    ]
+
+
 def alike(one: Any, other: Any) -> bool:
     """Whether two documents say the same but for the versions of the keys that their values came from."""
     return one == other or bool(_rewritten(one, _unversioned) == _rewritten(other, _unversioned))
@@ -289,8 +314,8 @@ def referring(document: Any) -> Any:
     return _rewritten(document, _unresolved)
 
 
-def _unresolved(pod: dict[str, Any], _: str) -> dict[str, Any]:
-    return _unresolved_keys(secret_references.unresolved(pod))
+def _unresolved(pod: dict[str, Any], at: str) -> dict[str, Any]:
+    return _unresolved_keys(secret_references.unresolved(pod, at))
 
 
 def _unresolved_keys(pod: dict[str, Any]) -> dict[str, Any]:
@@ -328,8 +353,6 @@ async def renewed(call: Call, manifest: Manifest) -> Manifest:
     """
     pod = _unresolved_keys(await secret_references.renewed(call, builtins(manifest)))
     references = list(_named(pod, "pod"))
-    for path in references:
-        _refuse_own(call, path)
     values, below = await _read(call, references)
     found = codec.parse_input(Manifest, _resolved(values, below, pod, "pod"), "")
     had = {(each.field, each.kv): each for each in manifest.sources}

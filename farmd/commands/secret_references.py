@@ -15,8 +15,9 @@ from farmd.commands.mutation import Call
 from store import secrets
 from store.errors import InputInvalid, refuse
 from store.mistakes import shown
-from store.secrets import SecretVersion
+from store.secrets import IN_A_FILE, SecretVersion
 
+CONTAINER = "container"
 SECRET, SECRETS, SECRET_ENV, SEALED = "secret", "secrets", "secret_env", "sealed"
 _ENV = "env"
 FILE_MODE = 0o400
@@ -77,6 +78,16 @@ def _parsed(value: Any, where: str) -> tuple[str, int]:
     return secrets.parsed(value, where)
 
 
+def is_container(at: str) -> bool:
+    """Whether a place is that of a service's ``container``, which refers to secrets like a manifest."""
+    return at.rpartition(".")[2].rpartition(" ")[2] == CONTAINER
+
+
+def _mode(at: str) -> int:
+    """The mode of a file that says none; that of a service's is as Compose has it."""
+    return 0o444 if is_container(at) else FILE_MODE
+
+
 def resolved(found: Found, pod: dict[str, Any], at: str) -> dict[str, Any]:
     """A manifest with ciphertext for its references.
 
@@ -84,6 +95,8 @@ def resolved(found: Found, pod: dict[str, Any], at: str) -> dict[str, Any]:
         InputInvalid: a secret or its version does not exist.
     """
     variables, files = _variables(pod, at), _files(pod, at)
+    if variables and is_container(at):
+        refuse(f"{at}.{_ENV}.{variables[0][0]}", "a secret", IN_A_FILE)
     if not (variables or files):
         return pod
     sealed: dict[str, Any] = dict(_stored(pod))
@@ -104,7 +117,7 @@ def resolved(found: Found, pod: dict[str, Any], at: str) -> dict[str, Any]:
     listed = list(pod.get(SECRETS) or [])
     for number, path, version in files:
         reference = take(path, version, f"{SECRETS}[{number}]")
-        given = {"name": path.rpartition("/")[2], "mode": FILE_MODE} | listed[number]
+        given = {"name": path.rpartition("/")[2], "mode": _mode(at)} | listed[number]
         listed[number] = given | {SECRET: reference}
     written = {_ENV: env, SECRETS: listed, SECRET_ENV: by_variable, SEALED: sealed}
     kept = {name: value for name, value in pod.items() if name not in written}
@@ -160,13 +173,14 @@ def _missing(path: str, version: int, where: str) -> InputInvalid:
     return InputInvalid(f"{where}: {secrets.PREFIX}{path} {text}", field=where, hint=hint)
 
 
-def unresolved(pod: dict[str, Any]) -> dict[str, Any]:
+def unresolved(pod: dict[str, Any], at: str = "") -> dict[str, Any]:
     """A stored manifest as a person would write it: references in place of ciphertext."""
     sealed = _stored(pod)
     if not sealed:
         return pod
     env = {**pod.get(_ENV, {}), **{name: {SECRET: _said(each, sealed)} for name, each in _by_variable(pod)}}
-    files = [_file(each, sealed) if each.get(SECRET) else each for each in pod.get(SECRETS, [])]
+    mode = _mode(at)
+    files = [_file(each, sealed, mode) if each.get(SECRET) else each for each in pod.get(SECRETS, [])]
     kept = {name: value for name, value in pod.items() if name not in {SEALED, SECRET_ENV, _ENV, SECRETS}}
     written = {_ENV: env, SECRETS: files}
     return {**kept, **{name: value for name, value in written.items() if value}}
@@ -180,7 +194,7 @@ def _said(name: str, sealed: Mapping[str, Any]) -> str:
     return name if sealed.get(name, {}).get("pinned") else name.rpartition("@")[0]
 
 
-def _file(each: Mapping[str, Any], sealed: Mapping[str, Any]) -> dict[str, Any]:
+def _file(each: Mapping[str, Any], sealed: Mapping[str, Any], mode: int) -> dict[str, Any]:
     said = _said(each[SECRET], sealed)
-    defaults = {"name": each[SECRET].rpartition("@")[0].rpartition("/")[2], "mode": FILE_MODE}
+    defaults = {"name": each[SECRET].rpartition("@")[0].rpartition("/")[2], "mode": mode}
     return {name: value for name, value in each.items() if value != defaults.get(name)} | {SECRET: said}

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import TypeVar
 
+from msgspec.structs import replace
+
 from farmd.compose import schema
 from farmd.compose.interpolation import read_into, read_raw_into, warnings
 from farmd.compose.load import MAX_COPY_BYTES, Files
@@ -29,7 +31,8 @@ from store.errors import InputInvalid
 
 # Variables, configs and secrets of a compose service: from files, and from the caller's variables.
 #
-# An external secret is not read here: its file lies on the machines. Any other one travels with its
+# An external secret is not read here: its file lies on the machines, or its ciphertext in Consul, as does the
+# value of an external config. Any other one travels with its
 # service, as a config does, and lies in Consul; so it is read only where the person said that this is
 # meant.
 
@@ -95,6 +98,14 @@ def configs_of(
     mounts = []
     for file in said.configs:
         config = _declared(f"{where}.configs", file.source, context.document.configs, "config")
+        if config.external:
+            specs[file.source] = _key(f"configs.{file.source}", file.source, config)
+            mounts.append(_mount(file, file.target or f"/{file.source}"))
+            continue
+        if config.name:
+            context.warnings.append(
+                f"configs.{file.source}.name is ignored: a config is a file of each service that lists it"
+            )
         if config.content is not None:
             specs[file.source] = ConfigSpec(name=file.source, content=config.content)
         else:
@@ -117,19 +128,34 @@ def secrets_of(
         target = file.target or file.source
         path = target if target.startswith("/") else f"/run/secrets/{target}"
         if secret.external:
-            mounts.append(_mount(file, path, secret.name or file.source))
+            mounts.append(_external(file, path, secret.name or file.source))
             continue
         named = f"secrets.{file.source}"
         if not context.with_files:
             refuse(
                 named, "none, because it is external",
-                f"external: true, with a file of that name on the machines under /etc/farmd/secrets; or"
+                "external: true with name: secrets/NAME, which farmctl secret set NAME stores encrypted;"
+                " without a name, a file on the machines under /etc/farmd/secrets; or"
                 f" {WITH_FILES}, which stores it in Consul, where all readers of manifests can read it",
             )  # fmt: skip
         context.warnings.append(f"{named}: is stored in Consul; everybody who can read manifests can read it")
         made = _travels(named, f"secret-{file.source}", secret, context)
         travelling.append((_mount(file, path, made.name), made))
     return mounts, travelling
+
+
+def _external(file: schema.File, path: str, name: str) -> FileMount:
+    """A sealed secret if its name has a slash, as no file of the machines' folder of secrets has."""
+    if "/" not in name:
+        return _mount(file, path, name)
+    return replace(_mount(file, path, posixpath.basename(path)), secret=name)
+
+
+def _key(where: str, source: str, said: schema.Config) -> ConfigSpec:
+    """A config key, whose value is read at the deployment."""
+    if said.file or said.environment or said.content is not None:
+        refuse(where, "external and a content", "one of them")
+    return ConfigSpec(name=source, kv=said.name or source)
 
 
 def _travels(

@@ -253,6 +253,8 @@ class Volume(_Struct, frozen=True, kw_only=True):
 
 
 class Config(_Struct, frozen=True, kw_only=True):
+    name: str = ""
+    external: Flag = False
     content: str | None = None
     environment: str = ""
     file: str = ""

@@ -21,7 +21,7 @@ _SUPPORTED = """
 name services.* volumes.* networks.* configs.* secrets.*
 volumes.*.name volumes.*.driver volumes.*.driver_opts volumes.*.external.name volumes.*.labels
 networks.*.name networks.*.driver networks.*.external.name networks.*.internal
-configs.*.content configs.*.environment configs.*.file
+configs.*.content configs.*.environment configs.*.file configs.*.name configs.*.external.name
 secrets.*.name secrets.*.external.name x-farmd.together x-farmd.prefix
 image command entrypoint environment env_file env_file.[].path env_file.[].required env_file.[].format
 tmpfs configs.[].source configs.[].target configs.[].uid configs.[].gid configs.[].mode
@@ -116,13 +116,12 @@ _WARNED = {
     "top.networks.*.enable_ipv6": "the network is the engine's",
     "top.networks.*.attachable": "the network is the engine's",
     "top.networks.*.labels": "the network is the engine's",
-    "top.configs.*.name": "a config is a file of each service that lists it",
     "top.configs.*.labels": "a config is a file of each service that lists it",
     "top.secrets.*.labels": "a secret is a file of the machine",
     "top.configs.*.template_driver": "the content is taken as it is",
     "top.secrets.*.template_driver": "the content is taken as it is",
 }
-_SECRET = "put it on the machines under /etc/farmd/secrets, and declare it external: true"
+_SECRET = "farmctl secret set NAME, and declare it external: true with name: secrets/NAME"
 _REFUSED = {
     "provider": "a provider would run on the machine of the person who deploys",
     "models": "run the model as a service",
@@ -158,7 +157,6 @@ _REFUSED = {
     "top.jobs": "services run for as long as they are deployed",
     "top.secrets.*.driver": _SECRET,
     "top.secrets.*.driver_opts": _SECRET,
-    "top.configs.*.external": "name a file, content, or a variable",
 }
 EXTENSIONS = ("x-machines", "x-ports", "x-pre_deploy", "x-consul", "x-farmd")
 

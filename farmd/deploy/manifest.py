@@ -105,9 +105,17 @@ def manifest_of(spec: ServiceSpec, placement: manifests.Placement | None = None)
         volumes=_volumes(spec),
         files=_files(spec),
         secrets=[
-            Secret(name=each.name, path=each.path, uid=_id(each.uid), gid=_id(each.gid), mode=each.mode)
+            Secret(
+                name=each.name,
+                path=each.path,
+                uid=_id(each.uid),
+                gid=_id(each.gid),
+                mode=each.mode,
+                secret=each.secret,
+            )
             for each in said.secrets
         ],
+        sealed=said.sealed,
         limits=Limits(memory=limits.memory, cpu=limits.cpu, pids=limits.pids),
         resources=_amounts(limits),
         placement=placement or _placement(spec),
@@ -138,7 +146,8 @@ def spec_of(manifest: Manifest, kept: Version) -> ServiceSpec:
                 for each in manifest.mounts
             ],
             configs=[_file_mount(each, each.path) for each in manifest.files],
-            secrets=[_file_mount(each, each.name) for each in manifest.secrets],
+            secrets=[replace(_file_mount(each, each.name), secret=each.secret) for each in manifest.secrets],
+            sealed=manifest.sealed,
             resources=Resources(
                 cpu=manifest.limits.cpu,
                 memory=manifest.limits.memory,

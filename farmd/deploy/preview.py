@@ -119,7 +119,7 @@ def _change(spec: ServiceSpec, standing: StandingService | None) -> str:
         told.append(_images(before.container.image, spec.container.image))
     for line in manifest_lines(manifest_of(before), manifest_of(spec)):
         part, _, change = line.removeprefix("pod.").partition(": ")
-        told.append(f"env: {change}" if part == "env" else part)
+        told.append(f"{part}: {change}" if part in ("env", "secrets") else part)
     if told and before.container.image != spec.container.image:
         told = [text for text in told if text != "container"]
     return "; ".join(told)

@@ -181,7 +181,7 @@ def _files(spec: ServiceSpec) -> Iterator[Mistake]:
             yield "configs", mount.name, f"one of the service's configs ({', '.join(names) or 'none'})"
         yield from _owner("configs", mount)
     for mount in spec.container.secrets:
-        if not mount.name or "/" in mount.name or mount.name.startswith("."):
+        if not (mount.name or mount.secret) or "/" in mount.name or mount.name.startswith("."):
             yield "secrets", mount.name, "the name of a file in the machine's folder of secrets"
         yield from _owner("secrets", mount)
 
@@ -237,13 +237,16 @@ class ServiceSpecResolver:
 
 
 def check(spec: ServiceSpec) -> None:
-    """Check a service that has a name as resolving it does.
+    """Check a service that has a name as resolving it does, without what it refers to in the store.
 
     Raises:
         InputInvalid: naming the first field that cannot be.
     """
     validate(spec)
-    resolved(spec)
+    known = spec.container.sealed
+    there = [each for each in spec.container.secrets if not each.secret or each.secret in known]
+    configs = [replace(each, kv="") for each in spec.configs]
+    resolved(replace(spec, configs=configs, container=replace(spec.container, secrets=there)))
 
 
 def resolved(spec: ServiceSpec) -> ServiceSpec:
@@ -252,6 +255,10 @@ def resolved(spec: ServiceSpec) -> ServiceSpec:
     Raises:
         InputInvalid: naming what agents or the scheduler would refuse.
     """
+    for each in spec.configs:
+        if each.kv:
+            expected = "a content: only farmctl deploy and service edit read config keys for services"
+            _refuse(f"services.{spec.name}", "configs.kv", each.kv, expected)
     found = _by_content(spec)
     full = replace(
         found,

@@ -19,6 +19,7 @@ from store.containers import Device, DeviceReservation, Ulimit
 from store.errors import InputInvalid, refuse
 from store.manifests import HealthCheck, Restart, Stop
 from store.quantities import Amount, Seconds, Whole
+from store.secrets import Sealed
 from store.services import Catalog, Hook, Mode, UpdateConfig
 
 PullPolicy = Literal["always", "missing", "never"]
@@ -112,22 +113,27 @@ class VolumeMount(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True)
 
 
 class ConfigSpec(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """A file that travels with the service; ``encoding`` is that of a content that is no text."""
+    """A file that travels with the service; ``encoding`` is that of a content that is no text. With ``kv``
+    the content is the value of this config key, which ``farmctl deploy`` reads.
+    """
 
     name: str
     content: str = ""
     encoding: Literal["", "base64"] = ""
+    kv: str = ""
 
 
 class FileMount(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """Where a container sees a config, or a secret of the machine's; an empty ``path``: ``/<name>``
-    (of a secret: ``/run/secrets/<name>``). Empty owners: root."""
+    (of a secret: ``/run/secrets/<name>``). Empty owners: root. ``secret`` refers to a sealed secret.
+    """
 
-    name: str
+    name: str = ""
     path: str = ""
     uid: str = ""
     gid: str = ""
     mode: int = 0o444
+    secret: str = ""
 
 
 class Resources(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -188,6 +194,7 @@ class ContainerSpec(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=Tru
     mounts: list[VolumeMount] = []
     configs: list[FileMount] = []
     secrets: list[FileMount] = []
+    sealed: dict[str, Sealed] = {}
     resources: Resources = Resources()
 
 

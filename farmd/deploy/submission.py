@@ -109,8 +109,9 @@ def _one_shots(aims: Sequence[Aim], scene: Scene) -> bool:
 def _outputs(aims: Sequence[Aim], scene: Scene) -> bool:
     """Whether the output of a service goes somewhere, or its secrets are sealed, now or before."""
     specs = [scene.released[aim.goal.name].container for aim in aims if aim.goal.name in scene.released]
-    before = any(spec.log is not None and spec.log.to for spec in specs)
-    return before or any(aim.manifest.logs.to for aim in aims if aim.manifest is not None)
+    before = any(spec.sealed or (spec.log is not None and spec.log.to) for spec in specs)
+    coming = [aim.manifest for aim in aims if aim.manifest is not None]
+    return before or any(each.sealed or each.logs.to for each in coming)
 
 
 def _catalogs(goal: Goal) -> bool:

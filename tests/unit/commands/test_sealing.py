@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import base64
+from typing import Any
 
 import pytest
+import yaml
 
 from farmd.commands import sealing, secret_views
 from farmd.commands.mutation import Call, commit
+from farmd.commands.resolving import referring, resolver, sealed
+from farmd.deploy import resolver as services
+from farmd.deploy.manifest import manifest_of
+from farmd.deploy.spec import ServiceSpec
 from store import codec, operations, secrets
 from store.audit import AuditReader, Filter
+from store.canonical import builtins
 from store.errors import Conflict, InputInvalid, RecordInvalid
 from store.secrets import MAGIC, MOST_RECIPIENTS, MOST_VERSIONS, Sealed
 from tests.people import person
@@ -105,3 +112,46 @@ def test_a_header_that_the_library_would_read_for_minutes_is_refused_before() ->
     assert flaws(MAGIC + b"-> x\n\n" * 1000 + end, recipients[0]) == [long]
     assert flaws(MAGIC + b"-> " + b"x " * 10_000 + b"\n" + end, recipients[0]) == [long]
     assert flaws(MAGIC + b"-> x\n\n" * 1000, recipients[0]) == ["no age ciphertext"]
+
+
+SERVICE = """
+kind: service
+name: web
+container:
+  image: nginx
+  secrets: [{secret: shop/db}, {secret: shop/tls@1, path: /tls, mode: 0400}, {name: of-the-node}]
+"""
+
+
+async def test_r40_the_container_of_a_service_refers_to_secrets_and_comes_back_with_its_references() -> None:
+    async with person() as call:
+        await grouped(call)
+        for path in ("shop/db", "shop/tls"):
+            await commit(call, await sealing.set_value(call, path, b"x", "prod"))
+        (document,) = yaml.safe_load_all(SERVICE)
+        found = (await resolver(call, [(SERVICE, "web.yaml")]))(document, "web.yaml")
+        assert sealed(found)
+        spec = services.resolved(made(found))
+        manifest = manifest_of(spec)
+        files = {each.name: (each.secret, each.path, each.mode) for each in manifest.secrets}
+        assert files == {
+            "db": ("shop/db@1", "/run/secrets/db", 0o444),
+            "tls": ("shop/tls@1", "/tls", 0o400),
+            "of-the-node": ("", "/run/secrets/of-the-node", 0o444),
+        }
+        assert manifest.sealed.keys() == {"shop/db@1", "shop/tls@1"}
+        back = referring(builtins(spec))["container"]
+        assert "sealed" not in back
+        assert sorted(each.get("secret", "") for each in back["secrets"]) == ["", "shop/db", "shop/tls@1"]
+        again = made(
+            (await resolver(call, [(SERVICE, "web.yaml")]))({"name": "web", "container": back}, "web")
+        )
+        assert services.resolved(again) == spec
+        variable = SERVICE + "  env: {PASSWORD: {secret: shop/db}}"
+        (document,) = yaml.safe_load_all(variable)
+        with pytest.raises(InputInvalid, match=r"container\.env\.PASSWORD: found a secret, expected a file"):
+            (await resolver(call, [(variable, "web.yaml")]))(document, "web.yaml")
+
+
+def made(document: dict[str, Any]) -> ServiceSpec:
+    return services.service({name: each for name, each in document.items() if name != "kind"}, "web")

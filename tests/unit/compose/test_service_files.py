@@ -110,17 +110,19 @@ def test_one_file_and_one_volume_are_seen_in_several_places() -> None:
 def test_configs_and_secrets() -> None:
     found = service(
         """
-        configs: [inline, {source: file, target: /etc/f, uid: 1000, gid: "5", mode: 0440}, env]
-        secrets: [key, {source: other, target: x.pem}]
+        configs: [inline, {source: file, target: /etc/f, uid: 1000, gid: "5", mode: 0440}, env, kv]
+        secrets: [key, {source: other, target: x.pem}, {source: sealed, target: /srv/db, mode: 0400}]
         """,
         """
         configs:
           inline: {content: "a $B"}
           file: {file: ./f.conf}
           env: {environment: B}
+          kv: {external: true, name: config/shop/nginx.conf}
         secrets:
           key: {external: true}
           other: {external: true, name: real}
+          sealed: {external: true, name: secrets/shop/db@3}
         """,
         files={"f.conf": "f"},
         env={"B": "b"},
@@ -129,15 +131,18 @@ def test_configs_and_secrets() -> None:
         ConfigSpec(name="inline", content="a b"),
         ConfigSpec(name="file", content="f"),
         ConfigSpec(name="env", content="b"),
+        ConfigSpec(name="kv", kv="config/shop/nginx.conf"),
     ]
     assert found.container.configs == [
         FileMount(name="inline", path="/inline"),
         FileMount(name="file", path="/etc/f", uid="1000", gid="5", mode=0o440),
         FileMount(name="env", path="/env"),
+        FileMount(name="kv", path="/kv"),
     ]
     assert found.container.secrets == [
         FileMount(name="key", path="/run/secrets/key"),
         FileMount(name="real", path="/run/secrets/x.pem"),
+        FileMount(name="db", path="/srv/db", mode=0o400, secret="secrets/shop/db@3"),
     ]
 
 
