@@ -30,7 +30,7 @@ async def run() -> bool:
                 await asyncio.sleep(0.002)
             ours.append(found.sent.bodies[-1][0] - began)
             bodies = bare([body for _, body in found.sent.bodies], f"bare{number}/")
-            reading = await _reads(found.client, number)
+            reading = await reads(found.client, number, OBJECTS)
             least.append(reading + await replay(found.address, bodies, IN_FLIGHT))
     value, baseline = median(ours), median(least)
     target = f"<= {RATIO:g} x its reads and transactions by a bare client"
@@ -39,7 +39,7 @@ async def run() -> bool:
     )
 
 
-async def _reads(client: ConsulClient, number: int) -> float:
+async def reads(client: ConsulClient, number: int, objects: int) -> float:
     """Seconds for two reads of each object."""
     gate = asyncio.Semaphore(IN_FLIGHT)
 
@@ -49,6 +49,6 @@ async def _reads(client: ConsulClient, number: int) -> float:
 
     began = time.monotonic()
     await asyncio.gather(
-        *(one(KEYS.name("rcs", f"x{number}-{each % OBJECTS:03}")) for each in range(2 * OBJECTS))
+        *(one(KEYS.name("rcs", f"x{number}-{each % objects:03}")) for each in range(2 * objects))
     )
     return time.monotonic() - began

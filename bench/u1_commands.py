@@ -40,8 +40,8 @@ async def run() -> bool:
 def _row(noun: str, what: str, address: str, limit: float) -> bool:
     variables = environment(dict(os.environ)) | {"CONSUL_HTTP_ADDR": address}
     command = ["-m", "farmd.cli", noun, "list"]
-    _took(command, variables)  # what the machine keeps of files is the same for all others
-    pairs = [(_took(["-c", "pass"], variables), _took(command, variables)) for _ in range(ROUNDS)]
+    took(command, variables)  # what the machine keeps of files is the same for all others
+    pairs = [(took(["-c", "pass"], variables), took(command, variables)) for _ in range(ROUNDS)]
     bare, ours = zip(*pairs, strict=True)
     seconds = median([each for each, _ in ours])
     return report(
@@ -52,7 +52,7 @@ def _row(noun: str, what: str, address: str, limit: float) -> bool:
     )  # fmt: skip
 
 
-def _took(arguments: list[str], variables: dict[str, str]) -> tuple[float, float]:
+def took(arguments: list[str], variables: dict[str, str]) -> tuple[float, float]:
     """The seconds of a process, and those of its CPU."""
     before, started = _cpu(), time.monotonic()
     subprocess.run([sys.executable, *arguments], env=variables, cwd=ROOT, capture_output=True, check=True)
