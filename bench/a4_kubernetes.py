@@ -30,7 +30,7 @@ from farmd.runtime.clock import SystemIds
 from store.apps import KIND
 from tests.fleet import CLOCK, KEYS, eventually
 
-OBJECTS, CHANGED, ROUNDS, RATIO = 500, 5, 9, 1.3
+OBJECTS, CHANGED, ROUNDS, RATIO = 500, 5, 9, 1.15
 WITHIN = 120.0
 RBAC = "rbac.authorization.k8s.io"
 CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap")

@@ -15,6 +15,7 @@ from farmd.commands.mutation import Call, Mutation
 from farmd.commands.waiting import Spells
 from farmd.kinds import bundled
 from store.apps import Entry
+from store.consul.client import ReadAhead
 from store.errors import Conflict, InputInvalid, NotFound
 from store.operations import MAX_OPERATIONS, Operation
 from store.several import several
@@ -155,8 +156,15 @@ async def prepared(call: Call, app: str, preview: Preview, places: Mapping[Ref, 
         except (Conflict, InputInvalid) as error:
             return error
 
+    # The plan looked for what it creates, and each creation compares the same record of the cluster.
+    creations = [act.ref for act in own.values() if act.verb == "create"]
+    absent = {call.keys.name(kinds.family_of(each.kind), each.name): None for each in creations}
+    async with ReadAhead(call.client, [call.keys.cluster] if creations else [], absent) as client:
+        call = replace(call, client=client)
+        prepared = await several(one, own.values())
+
     found: dict[Ref, Mutation] = {}
-    for ref, made in zip(own, await several(one, own.values()), strict=True):
+    for ref, made in zip(own, prepared, strict=True):
         if isinstance(made, InputInvalid):
             raise InputInvalid(f"{places.get(ref, ref)}: {made.message}", **made.fields) from made
         if isinstance(made, Conflict | NotFound):

@@ -171,6 +171,13 @@ async def _followed(call: Call, existing: Any, wanted: Any, spec: Any) -> bool:
         return False
 
 
+_parsed: dict[int, tuple[Any, Any]] = {}
+"""Documents that were just read from files, with what they say, until the plan takes that: so each document
+of a large bundle is checked once.
+"""
+MOST_PARSED = 1_000
+
+
 @dataclass(frozen=True, slots=True)
 class BundledNoun(Generic[S, T]):
     """The records of a noun that has the commands of all nouns; see ``Bundled``."""
@@ -194,10 +201,16 @@ class BundledNoun(Generic[S, T]):
         return self.of.words.noun
 
     def parse(self, document: Any, where: str) -> S:
-        return self.of.file.parse(document, where)
+        spec = self.of.file.parse(document, where)
+        if len(_parsed) >= MOST_PARSED:
+            _parsed.clear()
+        _parsed[id(document)] = document, spec  # which keeps the id from another document
+        return spec
 
     def wish(self, document: Mapping[str, Any], ignore: Collection[str] = ()) -> Wish:
-        spec = self.parse(document, "document")
+        parsed, spec = _parsed.pop(id(document), (None, None))
+        if parsed is not document or not isinstance(spec, self.spec):
+            spec = self.of.file.parse(document, "document")
         return Wish(spec.name, spec, frozenset(document.keys() - {"name", *ignore}))
 
     async def find(self, call: Call, name: str) -> FoundRecord | None:

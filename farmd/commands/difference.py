@@ -268,10 +268,11 @@ async def ensured(call: Call, spec: Document, standing: Record | None = None) ->
     known = [*getattr(standing, "manifests", ())]
     if (reverted := getattr(standing, "reverted", None)) is not None:
         known.append(reverted.manifest)
-    found = {
-        manifests.digest(manifests.canonical(each)): await manifests.kept(call.client, call.keys, each, known)
-        for each in pods
-    }
+    found = dict[str, bytes]()
+    for each in pods:
+        body = manifests.canonical(each)
+        kept = await manifests.kept(call.client, call.keys, each, known) if known else body
+        found[manifests.digest(body)] = kept
     digests = {sha: manifests.digest(body) for sha, body in found.items()}
     writes = tuple(manifests.ensure(call.keys, body) for body in dict.fromkeys(found.values()))
     return Ensured(digests, writes, next(iter(digests.values())) if pod is not None else "")

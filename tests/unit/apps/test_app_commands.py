@@ -75,11 +75,11 @@ def together(call: Call, keys: set[str]) -> None:
     """From now on answer for none of these keys before all are asked for."""
     asked, read = set[str](), call.client.read
 
-    async def answer(key: str) -> Any:
+    async def answer(key: str, **more: Any) -> Any:
         asked.update({key} & keys)
         while key in keys and asked != keys:
             await asyncio.sleep(0)
-        return await read(key)
+        return await read(key, **more)
 
     call.client.read = answer  # type: ignore[method-assign]
 
@@ -87,11 +87,30 @@ def together(call: Call, keys: set[str]) -> None:
 async def test_the_changes_of_many_records_are_prepared_side_by_side() -> None:
     async with person() as call:
         entries = bundle(document("web"), document("db")).entries
+        await applied(call, document("web"), document("db"))
+        await reach(call)
         together(call, {KEYS.name("rcs", entry.ref.name) for entry in entries})
-        preview = Preview(acts=[(1, Act("create", entry.ref, entry)) for entry in entries])
+        preview = Preview(acts=[(1, Act("remove", entry.ref, entry)) for entry in entries])
         async with asyncio.timeout(30):
             found = await changes.prepared(call, "shop", preview, {})
         assert found.keys() == {"rc/web", "rc/db"}
+
+
+async def test_of_each_new_record_only_its_name_is_read_and_the_cluster_once() -> None:
+    async with person() as call:
+        asked, get = list[str](), call.client.get
+
+        async def counted(key: str, **more: Any) -> Any:
+            asked.append(key)
+            return await get(key, **more)
+
+        call.client.get = counted  # type: ignore[method-assign]
+        names = [f"c{number}" for number in range(20)]
+        found = await commands.apply(call, bundle(*map(document, names)))
+        assert found.changes.keys() == {f"rc/{name}" for name in names}
+        of_names = [key for key in asked if key in {KEYS.name("rcs", name) for name in names}]
+        assert len(of_names) == len(names)
+        assert asked.count(KEYS.cluster) <= 2
 
 
 async def test_whose_files_name_an_object_is_read_of_all_apps_side_by_side() -> None:
