@@ -112,7 +112,8 @@ class Pod:
     ``unsaved`` says why the pod's state is not on disk; empty if it is. ``doubt`` says why its runtime cannot
     tell now what runs, so that the pod is left as it is. ``cut_off_at``: when its lease was over last, as far
     as this agent knows; monotonic, and -inf once an answer that was asked for later was obeyed.
-    ``files_problem`` says why its rendered files are not up to date, ``stale`` why a restart brings them.
+    ``files_problem`` says why its rendered files are not up to date, ``stale`` why a restart brings them;
+    ``files_restarted`` when one began last (monotonic), and ``files_pause`` how long the next one must wait.
     ``failing_from``: since when its process fails its check without a pass; monotonic. ``stages``: how far
     its start is, where that has stages (R43), and when that was asked last; monotonic.
     """
@@ -147,6 +148,8 @@ class Pod:
     stages: Stages | None = None
     files_problem: str = ""
     stale: str = ""
+    files_restarted: float = -math.inf
+    files_pause: float = 0.0
     looked_at: float = -math.inf
 
     @property

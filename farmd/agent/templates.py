@@ -33,6 +33,18 @@ RETRY_SECONDS = 30.0
 COMMAND_SECONDS = 30.0
 # Endpoints that change all the time change the files of a pod at most so often.
 PAUSE_SECONDS = 1.0
+# And restart it at most so often: a restarted pod of the service itself changes the endpoints of all others.
+RESTART_SECONDS, LONGEST_SECONDS, CALM_SECONDS = 10.0, 300.0, 600.0
+
+
+class _Later(AgentError):
+    """What is due may not be done before ``seconds`` have passed."""
+
+    code = "later"
+
+    def __init__(self, why: str, seconds: float) -> None:
+        super().__init__(why)
+        self.seconds = seconds
 
 
 @dataclass(slots=True)
@@ -84,9 +96,11 @@ class Templates:
         """Render again at each change, and after a failure; a bug is told as one."""
         while True:
             wake.clear()
-            problem, used = "", frozenset[str]()
+            problem, used, retry = "", frozenset[str](), RETRY_SECONDS
             try:
                 used = await self._look(pod, manifest, identity)
+            except _Later as error:
+                problem, retry = str(error), error.seconds
             except (AgentError, OSError) as error:
                 problem = str(error)
             except Exception as error:
@@ -99,7 +113,7 @@ class Templates:
                 self.wake()
             if not (problem or used):
                 return  # nothing changes it while this start lives
-            await wait(wake, self.clock, RETRY_SECONDS if problem else None)
+            await wait(wake, self.clock, retry if problem else None)
             if splay := max(file.splay for file in manifest.files):
                 await self.clock.sleep(self.rng.uniform(0.0, splay))
 
@@ -113,8 +127,7 @@ class Templates:
             kept.used = used
         due = await asyncio.to_thread(self._written, rendered, manifest)
         if any(each.do == "restart" for each in due):
-            pod.stale = "a file that its endpoints are in changed (on_change: restart)"
-            self.wake()
+            self._restart(pod)
             return used
         for each in due:
             await self._tell(pod, manifest, identity, each)
@@ -122,6 +135,25 @@ class Templates:
         if due:
             await self.clock.sleep(PAUSE_SECONDS)
         return used
+
+    def _restart(self, pod: Pod) -> None:
+        """Have a pod restarted for its files. Each restart soon after another doubles the time until the
+        next one may be.
+
+        Raises:
+            _Later: it may not be yet.
+        """
+        if pod.stale:
+            return
+        now, pause = self.clock.mono(), pod.files_pause
+        if (left := pod.files_restarted + pause - now) > 0:
+            why = f"files: a file changed again; the pod restarts for it at most every {pause:g} s"
+            raise _Later(f"{why} (on_change: restart)", left)
+        calm = now >= pod.files_restarted + CALM_SECONDS
+        pod.files_restarted = now
+        pod.files_pause = RESTART_SECONDS if calm else min(max(RESTART_SECONDS, pause * 2), LONGEST_SECONDS)
+        pod.stale = "a file that its endpoints are in changed (on_change: restart)"
+        self.wake()
 
     def _written(self, rendered: Rendered, manifest: Manifest) -> Sequence[OnChange]:
         """Write the files whose content is another one; what the pod has to be told, each once."""

@@ -199,6 +199,13 @@ async def test_r45_a_change_restarts_the_pod_runs_a_command_or_does_nothing_as_t
         await farm.tell("hello", ("10.0.0.8", 82))
         again = await rig.until(lambda reality: reality.pid not in (0, began.pid))
         assert (again.restarts, "10.0.0.8:82" in rendered(running)) == (began.restarts + 1, True)
+        assert not again.reason
+        held = "restarts for it at most every 10 s"
+        await farm.tell("hello", ("10.0.0.9", 83))
+        await rig.until(lambda reality: held in reality.reason, what=held)
+        await farm.tell("hello", ("10.0.0.8", 82))
+        calm = await rig.until(lambda reality: not reality.reason)
+        assert (calm.pid, calm.restarts) == (again.pid, again.restarts)
         command = OnChange(do="command", command=["/bin/sh", "-c", 'cp "$FARMD_FILES/up.conf" copy'])
         pod = templated(on_change=command)
         await rig.want(pod)
@@ -211,3 +218,21 @@ async def test_r45_a_change_restarts_the_pod_runs_a_command_or_does_nothing_as_t
 
         await eventually(copied, what="what the command copied")
         assert (await rig.realities())["web"].pid == began.pid
+
+
+async def test_r45_pods_whose_template_asks_for_their_own_service_do_not_restart_one_another_for_ever(
+    rig: Agents, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(templates, "RESTART_SECONDS", 0.5)
+    monkeypatch.setattr(templates, "LONGEST_SECONDS", 1000.0)
+    async with farm_of(rig, hello=[("10.0.0.7", 81)]) as farm:
+        await rig.agent()
+        pod = templated(on_change=OnChange(do="restart"))
+        await rig.want(pod)
+        seen = await rig.until_running(pod)
+        for number in range(1, 5):  # what a farm tells after each restart
+            await farm.tell("hello", ("10.0.0.7", 1000 + number))
+            pid = seen.pid
+            seen = await rig.until(lambda reality, pid=pid: reality.pid not in (0, pid))  # type: ignore[misc]
+        await farm.tell("hello", ("10.0.0.7", 81))
+        await rig.until(lambda reality: "restarts for it at most every 4 s" in reality.reason)
