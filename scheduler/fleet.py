@@ -177,13 +177,16 @@ class Fleet:
     def set_pod(self, key: PodKey, pod: Pod | None) -> None:
         """One pod of an owner; if two owners have a pod under one instance, the later call counts."""
         here = self._pods.get(key.node, {})
+        if key.node not in self._repopulated:
+            # The dictionary is the last view's, too, and a view never changes.
+            here = {**here}
         if pod is not None:
-            # The dictionary is the view's, too, and a view never changes.
-            seen = PodView(key.owner, done=True) if pod.done else PodView(key.owner, pod.labels)
-            self._pods[key.node] = {**here, key.instance: seen}
+            here[key.instance] = PodView(key.owner, done=True) if pod.done else PodView(key.owner, pod.labels)
+            self._pods[key.node] = here
         elif key.instance in here and here[key.instance].owner == key.owner:
-            self._pods[key.node] = {name: there for name, there in here.items() if name != key.instance}
-            if not self._pods[key.node]:
+            del here[key.instance]
+            self._pods[key.node] = here
+            if not here:
                 del self._pods[key.node]
         self._repopulated.add(key.node)
 

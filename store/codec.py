@@ -6,6 +6,8 @@ is for input of people and refuses them.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import msgspec
@@ -17,7 +19,9 @@ from store.errors import InputInvalid, RecordInvalid
 
 T = TypeVar("T")
 
-_decoders: dict[type[Any], msgspec.json.Decoder[Any]] = {}
+UNDECODED = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What a decoder raises for bytes that are no record."""
+_decoders: dict[type[Any], tuple[Callable[[bytes], Any], float]] = {}
 _encoder = msgspec.json.Encoder(order="deterministic")
 
 
@@ -26,29 +30,40 @@ def encode(record: Any) -> bytes:
     return _encoder.encode(canonical(record))
 
 
+def encodes_to(record: Any, value: bytes) -> bool:
+    """Whether ``encode`` gives just these bytes, so that they say no more than the record."""
+    # A stored record is nearly always canonical already, and to make it so costs more than to encode it.
+    return _encoder.encode(record) == value or encode(record) == value
+
+
 def decode(kind: type[T], value: bytes, key: str) -> T:
     """Decode one record. A type may limit its records to ``LARGEST`` bytes.
 
     Raises:
         RecordInvalid: naming the key, the field, what was found and what was expected.
     """
-    if (largest := getattr(kind, "LARGEST", 0)) and len(value) > largest:
+    decoder, largest = _decoders.get(kind) or _prepared(kind)
+    if len(value) > largest:
         raise RecordInvalid(f"{key}: found {len(value)} bytes, expected at most {largest}", key=key)
-    decoder = _decoders.get(kind)
-    if decoder is None:
-        decoder = _decoders[kind] = msgspec.json.Decoder(kind)
     try:
-        record: T = decoder.decode(value)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        record: T = decoder(value)
+    except UNDECODED as error:
         raise RecordInvalid(f"{key}: {_mistake(kind, value) or error}", key=key) from error
     return record
+
+
+def _prepared(kind: type[Any]) -> tuple[Callable[[bytes], Any], float]:
+    """What decodes a type's records, and how many bytes they may have."""
+    found = msgspec.json.Decoder(kind).decode, getattr(kind, "LARGEST", 0) or math.inf
+    _decoders[kind] = found
+    return found
 
 
 def _mistake(kind: Any, value: bytes) -> str:
     """What is wrong with a record, in people's words; empty if only msgspec can tell."""
     try:
         found = mistakes.first(kind, msgspec.json.decode(value), unknown=False)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except UNDECODED:
         return ""
     return f"{found[0] or 'record'}: {found[1]}" if found is not None else ""
 

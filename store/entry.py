@@ -27,8 +27,8 @@ class RawEntry(msgspec.Struct, rename="pascal", frozen=True, gc=False):
 
     def decoded(self) -> bytes:
         """The value's bytes; empty for null."""
-        raw = bytes(self.value)
-        return b"" if raw == b"null" else binascii.a2b_base64(raw)  # skips the quotes
+        # Base64 text has other lengths than ``null``, with its quotes; these are skipped.
+        return b"" if len(self.value) == len(b"null") else binascii.a2b_base64(self.value)
 
 
 class Entry(msgspec.Struct, frozen=True, gc=False):

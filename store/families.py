@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Generic, Literal, TypeVar
 
 from store import access, codec, config, jobtemplates, revocations, secrets
@@ -22,7 +24,7 @@ from store.named import decode_named
 from store.nodes import Agent, Node, NodeStatus, Reserved
 from store.pods import Place, Pod, SharedLabels
 from store.rcs import ReplicationController, small
-from store.reality import Glance, Intent, Reality, dated, glance, shared
+from store.reality import Glance, Intent, Reality, SharedIntents, dated, glance
 from store.rollouts import Ended, Rollout, RolloutStatus, past_name
 from store.schedules import Schedule, ScheduleStatus
 from store.services import Service
@@ -241,7 +243,7 @@ INTENT: Family[Intent] = Family(
     watched="whole",
     own=True,
     keep_unknown=True,
-    compact=lambda: shared,
+    compact=lambda: SharedIntents().shared,
     refers=6,
 )
 REALITY: Family[Glance] = Family(
@@ -391,13 +393,17 @@ def sentinels(keys: Keys, wanted: Iterable[Family[Any]] | None = None) -> list[s
     return [keys.sentinel(prefix) for prefix in trees + divided]
 
 
+@cache
+def form(keys: Keys, name: str) -> re.Pattern[str]:
+    """The keys that records of the family can have."""
+    family = FAMILIES[name]
+    first = f"[{HEX_DIGITS}][^/]*" if family.sharded else "[^/]+"
+    return re.compile(re.escape(keys.tree(name)) + first + "/[^/]+" * (family.parts - 1))
+
+
 def well_formed(keys: Keys, name: str, key: str) -> bool:
     """Whether a record of the family can have this key; other writers may create any key."""
-    family = FAMILIES[name]
-    below = key[len(keys.prefix) + len(name) :]  # with the slash in front
-    if below.count("/") != family.parts or "//" in below or below[-1] == "/":
-        return False
-    return not family.sharded or below[1] in HEX_DIGITS
+    return form(keys, name).fullmatch(key) is not None
 
 
 def intent_places(keys: Keys, listed: Iterable[str]) -> list[Place]:

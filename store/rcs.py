@@ -148,6 +148,7 @@ def small(rc: ReplicationController) -> ReplicationController:
         manifest=sys.intern(rc.manifest),
         labels=rc.labels or _NOTHING,
         pod_labels=rc.pod_labels or _NOTHING,
+        left_open=rc.left_open or _NOTHING,
         needs=rc.needs or _NEEDS,
         open=rc.open or _NEEDS,
     )

@@ -35,12 +35,25 @@ class Intent(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 _NO_VARS: dict[str, str] = {}
 
 
-def shared(intent: Intent) -> Intent:
-    """The same intent with interned strings, which saves memory."""
-    manifest, owner = sys.intern(intent.manifest), sys.intern(intent.owner)
-    return Intent(
-        manifest, owner, intent.restart, intent.vars or _NO_VARS, intent.hold, sys.intern(intent.peers)
-    )
+class SharedIntents:
+    """Keeps one copy of the intents of an owner, which are nearly always equal."""
+
+    LIMIT = 200_000
+
+    def __init__(self) -> None:
+        self._known: dict[str, Intent] = {}
+
+    def shared(self, intent: Intent) -> Intent:
+        """An equal intent, with its strings shared."""
+        known = self._known.get(intent.owner)
+        if known != intent:
+            if len(self._known) >= self.LIMIT:
+                self._known.clear()
+            manifest, owner = sys.intern(intent.manifest), sys.intern(intent.owner)
+            peers = sys.intern(intent.peers)
+            known = Intent(manifest, owner, intent.restart, intent.vars or _NO_VARS, intent.hold, peers)
+            self._known[owner] = known
+        return known
 
 
 # Reality: what a node runs, with the health of each start. Only the node's agent writes it.

@@ -91,8 +91,9 @@ class Shard:
     def came(self, key: str) -> None:
         """Count a record that was not known."""
         self.count += 1
-        if (name := self.name(key)) != key:
-            self.names[name] += 1
+        slash = key.find("/", len(self.prefix)) + 1
+        if slash:
+            self.names[key[:slash]] += 1
 
     def went(self, key: str) -> None:
         """Count a record no more."""
@@ -140,6 +141,7 @@ class TreeCopy(Generic[T]):
         self._dated = dated
         self.family = family
         self._prefix = keys.tree(family)
+        self._well_formed = families.form(keys, family).fullmatch
         self._shards = [Shard(self._prefix)]
         self._subscribers: list[Callable[[set[str]], None]] = []
         self._split = asyncio.Event()
@@ -272,11 +274,15 @@ class TreeCopy(Generic[T]):
             self._on_restore()
 
     def _see(self, shard: Shard, items: list[RawEntry], changed: set[str], until: float) -> None:
-        """Apply entries of an answer that are not known as they are there."""
+        """Apply entries of an answer that are not known as they are there.
+
+        A start sees all of a fleet's records here, so what is nearly always empty is asked for once.
+        """
         numbers = dict[int, int]()
+        entries, broken, removed, well_formed = self.entries, self.broken, shard.removed, self._well_formed
         for raw in items:
             key, index = raw.key, raw.modify_index
-            known = self.entries.get(key)
+            known = entries.get(key)
             if known is not None:
                 if known.index > until or (known.index == index and not shard.anew):
                     continue
@@ -284,12 +290,11 @@ class TreeCopy(Generic[T]):
                     self._taken_back(shard, key)
             elif is_sentinel(key):
                 continue
-            removed = shard.removed.get(key, 0)
-            if removed > until or removed == index:
+            if removed and ((gone := removed.get(key, 0)) > until or gone == index):
                 continue
-            if key in self.broken and self.broken[key].fields.get("index") == index and not shard.anew:
+            if broken and key in broken and broken[key].fields.get("index") == index and not shard.anew:
                 continue
-            if families.well_formed(self._keys, self.family, key):
+            if well_formed(key) is not None:
                 self._decode(shard, raw, numbers)
                 changed.add(key)
             else:
@@ -322,28 +327,30 @@ class TreeCopy(Generic[T]):
         return gone
 
     def _insert(self, shard: Shard, stored: Stored[T]) -> None:
-        if stored.key not in self.entries:
-            shard.came(stored.key)
-        self.broken.pop(stored.key, None)
-        self.entries[stored.key] = stored
+        key = stored.key
+        if key not in self.entries:
+            shard.came(key)
+        if self.broken:
+            self.broken.pop(key, None)
+        self.entries[key] = stored
 
     def _discard(self, key: str) -> None:
         if self.entries.pop(key, None) is not None:
             self._shard_of(key).went(key)
 
     def _decode(self, shard: Shard, raw: RawEntry, numbers: dict[int, int]) -> None:
-        value = raw.decoded()
+        key, value = raw.key, raw.decoded()
         try:
-            decoded = codec.decode(self._kind, value, raw.key)
-            record = self._kept(shard, raw.key, decoded)
+            decoded = codec.decode(self._kind, value, key)
+            record = self._kept(shard, key, decoded)
         except RecordInvalid as error:
             self._set_aside(raw, error)
             return
-        kept = self._worth_keeping(decoded, value)
+        kept = self._worth_keeping(decoded, value) if self._keep_raw or self._keep_unknown else b""
         # Keys of one transaction, and both indexes of a record that was never rewritten, share a number.
         index = numbers.setdefault(raw.modify_index, raw.modify_index)
         created = numbers.setdefault(raw.create_index, raw.create_index)
-        self._insert(shard, Stored(raw.key, record, index, kept, raw.flags, created))
+        self._insert(shard, Stored(key, record, index, kept, raw.flags, created))
 
     def _kept(self, shard: Shard, key: str, record: Any) -> T:
         """The compacted record; if the family is dated, with the time of the answer."""
@@ -355,7 +362,7 @@ class TreeCopy(Generic[T]):
 
     def _worth_keeping(self, record: Any, raw: bytes) -> bytes:
         """A record's value, if it will be needed to rewrite the record."""
-        unknown = self._keep_unknown and raw and codec.encode(record) != raw
+        unknown = self._keep_unknown and raw and not codec.encodes_to(record, raw)
         return raw if self._keep_raw or unknown else b""
 
     def _set_aside(self, raw: RawEntry, error: RecordInvalid) -> None:

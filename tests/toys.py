@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
@@ -40,7 +41,8 @@ from tests.virtual import SeededIds, VirtualClock, embedded_server
 
 KEYS = Keys()
 
-Behaviour = Callable[[Claim, Session], Awaitable[None]]
+Behaviour = Callable[[Claim, Session], Awaitable[object]]
+"""What a worker does; it sleeps afterwards if the result is true."""
 
 
 async def for_ever(claim: Claim, session: Session) -> None:
@@ -49,10 +51,11 @@ async def for_ever(claim: Claim, session: Session) -> None:
 
 
 class _Toy:
-    def __init__(self, kind: Toys, claim: Claim, session: Session) -> None:
+    def __init__(self, kind: Toys, claim: Claim, session: Session, wake: Wake) -> None:
         self._kind = kind
         self._claim = claim
         self._session = session
+        self._wake = wake
 
     async def gone(self) -> None:
         """It has told nobody anything."""
@@ -60,21 +63,29 @@ class _Toy:
     def release(self) -> None:
         self._kind.released.append(self._claim.item)
 
-    async def run(self) -> None:
+    def started(self) -> None:
+        self._kind.at_work[self._claim.item] += 1
+
+    def stopped(self) -> None:
+        self._kind.at_work[self._claim.item] -= 1
+
+    async def run(self) -> bool:
         item = self._claim.item
+        self._wake.clear()
         self._kind.running.setdefault(item, []).append(self._claim)
         self._kind.starts.append(item)
         try:
-            await self._kind.does.get(item, for_ever)(self._claim, self._session)
+            sleeps = await self._kind.does.get(item, for_ever)(self._claim, self._session)
         finally:
             self._kind.running[item].remove(self._claim)
             if not self._kind.running[item]:
                 del self._kind.running[item]
+        return bool(sleeps)
 
 
 class Toys:
-    """The kind. ``running`` are the workers that run now, ``starts`` all that were ever started,
-    ``released`` those that have let go of their alerts.
+    """The kind. ``running`` are the workers that run now, ``starts`` all that ever ran, ``released`` those
+    that have let go of their alerts. ``at_work`` counts for each item its workers that were not stopped yet.
     """
 
     name = "rcs"
@@ -86,6 +97,7 @@ class Toys:
         self.running: dict[str, list[Claim]] = {}
         self.starts: list[str] = []
         self.released: list[str] = []
+        self.at_work = Counter[str]()
         self.barriers = 0
         self.barrier_error: Exception | None = None
 
@@ -121,7 +133,7 @@ class Toys:
         return ()
 
     def worker(self, claim: Claim, session: Session, wake: Wake) -> Worker:
-        return _Toy(self, claim, session)
+        return _Toy(self, claim, session, wake)
 
 
 class Faulty:

@@ -185,6 +185,8 @@ class Processes:
 K = TypeVar("K")
 T = TypeVar("T")
 _NO_POD = Pod(manifest="")
+# An owner with more pods has an index of them by place, which takes five times the memory.
+FEW_PODS = 16
 
 
 def _drop(index: dict[str, dict[K, T]], owner: str, key: K) -> None:
@@ -201,7 +203,7 @@ class FleetIndex:
         self._caches = caches
         self._keys = keys
         self._fleet = Fleet()
-        self._pods: dict[str, dict[Place, Stored[Pod]]] = {}
+        self._pods: dict[str, dict[Place, Stored[Pod]] | tuple[Stored[Pod], ...]] = {}
         self._wakers: dict[str, Wake] = {}
         self._attached: dict[str, set[str]] = {}
         self._followers: dict[str, dict[str, Wake]] = {}
@@ -226,7 +228,12 @@ class FleetIndex:
     # -- looking things up ---------------------------------------------------------------------
     def pods(self, owner: str) -> Mapping[Place, Stored[Pod]]:
         """The pods of an owner, by place."""
-        return self._pods.get(owner, {})
+        return self._by_place(self._pods.get(owner, ()))
+
+    def _by_place(self, pods: dict[Place, Stored[Pod]] | tuple[Stored[Pod], ...]) -> dict[Place, Stored[Pod]]:
+        if isinstance(pods, dict):
+            return pods
+        return {self._keys.pod_parts(pod.key)[1:]: pod for pod in pods}
 
     def pods_here(self, kind: str) -> int:
         """How many pods of one kind the workers of this farm own.
@@ -351,6 +358,8 @@ class FleetIndex:
             wake.nudge()
 
     def _wakes(self, owners: Iterable[str]) -> Iterator[Wake]:
+        if not (self._wakers or self._followers):
+            return  # as long as a farm reads the store for the first time
         for owner in set(owners):
             if (wake := self._wakers.get(owner)) is not None:
                 yield wake
@@ -365,11 +374,10 @@ class FleetIndex:
             place, stored, error = (node, instance), pods.get(key), broken.get(key)
             pod = stored.record if stored is not None else _NO_POD if error is not None else None
             self._fleet.set_pod(PodKey(owner, node, instance), pod)
+            self._keep_pod(owner, place, key, stored)
             if stored is not None:
-                self._pods.setdefault(owner, {})[place] = stored
                 self._bare.pop(place, None)
             else:
-                _drop(self._pods, owner, place)
                 self._keep_place(place, self.intent(place))
                 went = True
             if error is not None:
@@ -379,18 +387,35 @@ class FleetIndex:
             owners.add(owner)
         self.wake(owners | self._unschedulable if went else owners)
 
+    def _keep_pod(self, owner: str, place: Place, key: str, stored: Stored[Pod] | None) -> None:
+        """Keep a pod of an owner, or None, under its key."""
+        known = self._pods.get(owner, ())
+        if isinstance(known, tuple):
+            others = tuple(pod for pod in known if pod.key != key)
+            known = others if stored is None else (*others, stored)
+            self._pods[owner] = known = self._by_place(known) if len(known) > FEW_PODS else known
+        elif stored is not None:
+            known[place] = stored
+        else:
+            known.pop(place, None)
+        if not known:
+            self._pods.pop(owner, None)
+
     def _intents_changed(self, changed: set[str]) -> None:
         owners, went = set[str](), False
         intents = self._caches.intent.entries
         for key in changed:
             place, stored = self._keys.intent_parts(key), intents.get(key)
-            owners.add(self._fleet.owner_at(*place))
-            if stored is not None:
-                owners.add(stored.record.owner)
             if (bare := self._bare.pop(place, None)) is not None:
                 self._fleet.set_pod(PodKey(bare, *place), None)
+                owners.add(bare)
                 went = True
-            self._keep_place(place, stored)
+            at = self._fleet.owner_at(*place)
+            owners.add(at)
+            if stored is not None:
+                owners.add(stored.record.owner)
+            if not at:
+                self._keep_place(place, stored)
         self.wake(owners | self._unschedulable if went else owners)
 
     def _keep_place(self, place: Place, stored: Stored[Intent] | None) -> None:

@@ -108,14 +108,23 @@ class RecordItems(Items):
 class Worker(Protocol):
     """Works on one item until it is cancelled. An exception counts as a crash (R10)."""
 
-    async def run(self) -> None:
-        """The loop."""
+    def started(self) -> None:
+        """Called once, before the first ``run``."""
+
+    async def run(self) -> bool:
+        """Work until nothing is left to do before the wake is set: true, and ``run`` is called again then.
+
+        An idle worker has no task in this way, which is most of the memory that it would take.
+        """
+
+    def stopped(self) -> None:
+        """Called once, after the last ``run`` ended."""
 
     async def gone(self) -> object:
-        """Resolve the item's alerts, because the item does not exist any more. Called after ``run`` ended."""
+        """Resolve the item's alerts, because the item does not exist any more. Called after ``stopped``."""
 
     def release(self) -> None:
-        """Keep the item's alerts alive no more: the item's next worker does. Called after ``run`` ended."""
+        """Keep the item's alerts alive no more: the item's next worker does. Called after ``stopped``."""
 
 
 class Kind(Protocol):

@@ -3,12 +3,17 @@
 A crashed worker keeps its item through a backoff, which is recorded in ``work/`` so that later owners honour
 it. After ``CRASHES`` in a row the item is blocked with the reason until its record changes. Stopping a worker
 waits for its end, so that no write of it can follow.
+
+A farm has a hundred thousand workers, nearly all of them idle. A worker that has nothing to do before it is
+woken has no task, which would take most of its memory.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import math
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -39,6 +44,8 @@ BACKOFF_START = 1.0
 BACKOFF_LIMIT = 300.0
 STABLE_SECONDS = 60.0
 REASON_LIMIT = 300
+# Workers that start at once each have a task until their first turn is over.
+STARTED_AT_ONCE = 16
 
 
 def due_in(work: Work, now: float) -> float:
@@ -47,13 +54,32 @@ def due_in(work: Work, now: float) -> float:
     return seconds if 0 < seconds <= 2 * BACKOFF_LIMIT else 0.0
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Running:
+    """One claim. ``task`` is None while its worker sleeps.
+
+    ``began`` is when the worker began, by the monotonic clock, and ``version`` the record's ModifyIndex then;
+    infinite while no worker is at work.
+    """
+
+    supervisor: Supervisor
     claim: Claim
-    task: asyncio.Task[None]
     changed: Wake
     crashes: int
+    task: asyncio.Task[None] | None = None
     worker: Worker | None = None
+    began: float = math.inf
+    version: int = 0
+
+    def woken(self) -> None:
+        """The worker has something to do again."""
+        self.supervisor.resume(self)
+
+    def stopped(self) -> None:
+        """The worker, if there is one at work, ended for good."""
+        if self.worker is not None and self.began < math.inf:
+            self.began = math.inf
+            self.worker.stopped()
 
 
 @dataclass(eq=False)
@@ -71,6 +97,9 @@ class Supervisor:
     on_lost: Callable[[], None]
     _lost: set[str] = field(default_factory=set, init=False)
     _running: dict[str, _Running] = field(default_factory=dict, init=False)
+    _waiting: deque[tuple[_Running, Work | None]] = field(default_factory=deque, init=False)
+    _starting: bool = field(default=False, init=False)
+    _context: contextvars.Context = field(default_factory=contextvars.copy_context, init=False)
 
     @property
     def owned(self) -> dict[str, Claim]:
@@ -88,8 +117,26 @@ class Supervisor:
         if claim.item in self._running:
             raise RuntimeError(f"{claim.kind}/{claim.item} already has a worker")
         rest = work if work is not None and self._must_wait(claim, work) else None
-        task = asyncio.create_task(self._supervise(claim, rest), name=claim.key)
-        self._running[claim.item] = _Running(claim, task, Wake(), self._crashes(work))
+        running = self._running[claim.item] = _Running(self, claim, Wake(), self._crashes(work))
+        self._waiting.append((running, rest))
+        if not self._starting:
+            self._starting = True
+            asyncio.get_running_loop().call_soon(self._start_some)
+
+    def _start_some(self) -> None:
+        """Start some of the workers that wait for it, and more in the next pass of the loop."""
+        for _ in range(min(STARTED_AT_ONCE, len(self._waiting))):
+            running, rest = self._waiting.popleft()
+            if self._running.get(running.claim.item) is running:
+                self.resume(running, rest)
+        self._starting = bool(self._waiting)
+        if self._starting:
+            asyncio.get_running_loop().call_soon(self._start_some)
+
+    def resume(self, running: _Running, rest: Work | None = None) -> None:
+        """Give a claim a task, in the context of the farm and not of what woke its worker."""
+        work = self._supervise(running, rest)
+        running.task = asyncio.create_task(work, name=running.claim.key, context=self._context.copy())
 
     def record_changed(self, item: str) -> None:
         """Try a blocked item again, because its record changed."""
@@ -103,8 +150,11 @@ class Supervisor:
         keeps them alive.
         """
         stopped = [self._running.pop(item) for item in items if item in self._running]
-        await tasks.end(*(running.task for running in stopped))
         for running in stopped:
+            running.changed.park(None)
+        await tasks.end(*(running.task for running in stopped if running.task is not None))
+        for running in stopped:
+            running.stopped()
             if running.worker is None:
                 continue
             if running.claim.item not in self.kind.items() and self.kind.trusted():
@@ -114,39 +164,52 @@ class Supervisor:
 
     def halt(self) -> None:
         """Cancel all workers at once; their items stay owned until ``stop`` is called."""
+        self._waiting.clear()
         for running in self._running.values():
-            running.task.cancel()
+            running.changed.park(None)
+            if running.task is not None:
+                running.task.cancel()
 
     def take_lost(self) -> list[str]:
         """Items whose workers lost their claim since the last call."""
         lost, self._lost = self._lost, set()
         return sorted(lost)
 
-    async def _supervise(self, claim: Claim, rest: Work | None) -> None:
-        running, version, began = self._running[claim.item], 0, math.inf
+    async def _supervise(self, running: _Running, rest: Work | None) -> None:
         while True:
             try:
                 if rest is not None:
                     await self._wait_out(running, rest)
-                    await self._kind_barrier(claim)
-                began, version = self.clock.mono(), self._version(claim)
-                former, running.worker = (
-                    running.worker,
-                    self.kind.worker(claim, self.session, running.changed),
-                )
-                if former is not None:
-                    former.release()
-                await running.worker.run()
-                raise WorkerEnded("the worker ended by itself")
+                    await self._kind_barrier(running.claim)
+                if running.began == math.inf:
+                    self._employ(running)
+                assert running.worker is not None
+                if not await running.worker.run():
+                    raise WorkerEnded("the worker ended by itself")
             except ClaimLost:
-                self._lost.add(claim.item)
+                running.stopped()
+                self._lost.add(running.claim.item)
                 self.on_lost()
                 return
             except (Exception, asyncio.CancelledError) as error:  # the worker boundary: nothing is lost here
+                lived = self.clock.mono() - running.began
+                running.stopped()
                 if tasks.cancelled():
                     raise
-                rest = await self._crashed(running, error, self.clock.mono() - began, version)
-                began = math.inf
+                rest = await self._crashed(running, error, lived)
+            else:
+                running.task = None
+                running.changed.park(running)
+                return
+
+    def _employ(self, running: _Running) -> None:
+        """Make the claim a worker, in place of one that crashed."""
+        running.version, former = self._version(running.claim), running.worker
+        running.worker = self.kind.worker(running.claim, self.session, running.changed)
+        running.began = self.clock.mono()
+        if former is not None:
+            former.release()
+        running.worker.started()
 
     def _version(self, claim: Claim) -> int:
         """ModifyIndex of the item's record; 0 when it is gone."""
@@ -190,8 +253,8 @@ class Supervisor:
             else:
                 return
 
-    async def _crashed(self, running: _Running, error: BaseException, lived: float, version: int) -> Work:
-        """Record a crash; ``version`` is that of the record from which the worker had started."""
+    async def _crashed(self, running: _Running, error: BaseException, lived: float) -> Work:
+        """Record the crash of a worker that lived for so many seconds."""
         running.crashes = 1 if lived > STABLE_SECONDS else running.crashes + 1
         delay = min(BACKOFF_LIMIT, BACKOFF_START * 2 ** (running.crashes - 1)) * self.rng.uniform(0.8, 1.2)
         reason = " ".join(f"{type(error).__name__}: {error}".split())[:REASON_LIMIT]
@@ -199,7 +262,7 @@ class Supervisor:
             crashes=running.crashes,
             not_before=self.clock.now() + delay,
             blocked=reason if running.crashes >= CRASHES else "",
-            record=version if running.crashes >= CRASHES else 0,
+            record=running.version if running.crashes >= CRASHES else 0,
         )
         self.recorder.count("farmd_cycles_total", kind=running.claim.kind, result="crashed")
         log.error(

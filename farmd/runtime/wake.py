@@ -2,7 +2,8 @@
 
 ``Wake`` is an event for one waiter, who may rest: only ``set`` ends a rest, ``nudge`` does not.
 ``asyncio.Event`` would cost 700 bytes for each of ten thousand idle
-workers; ``Wake`` costs almost nothing until a task waits, and then one future and no coroutine.
+workers; ``Wake`` costs almost nothing until a task waits, and then one future and no coroutine. Who has ended
+its task until then (``park``) costs nothing more.
 """
 
 from __future__ import annotations
@@ -25,14 +26,22 @@ class Waitable(Protocol):
         """Return once it is set."""
 
 
+class Sleeper(Protocol):
+    """Who has no task until it is woken."""
+
+    def woken(self) -> None:
+        """The flag was set; called once for each ``park``."""
+
+
 class Wake:
     """A flag that one task waits for; several calls before the task runs count as one."""
 
-    __slots__ = ("_resting", "_set", "_urgent", "_waiter")
+    __slots__ = ("_resting", "_set", "_sleeper", "_urgent", "_waiter")
 
     def __init__(self) -> None:
         self._set = self._urgent = self._resting = False
         self._waiter: asyncio.Future[None] | None = None
+        self._sleeper: Sleeper | None = None
 
     def set(self) -> None:
         """Wake the waiter, now or as soon as it waits."""
@@ -46,8 +55,17 @@ class Wake:
             self._call()
 
     def _call(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
+        if self._sleeper is not None:
+            sleeper, self._sleeper = self._sleeper, None
+            sleeper.woken()
+        elif self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
+
+    def park(self, sleeper: Sleeper | None) -> None:
+        """Tell ``sleeper`` once the flag is set, now if it is; None: tell nobody any more."""
+        self._sleeper, self._waiter = sleeper, None
+        if self._set:
+            self._call()
 
     def clear(self) -> None:
         """Forget earlier calls."""

@@ -33,6 +33,7 @@ log = structlog.get_logger()
 STATUS_PAUSE = 1.0
 STATUS_RETRY = 5.0
 OWING_LIMIT = 60.0
+NEVER = -math.inf
 RECALL_ONE_BY_ONE = 16
 # States in which an item cannot go on.
 STUCK = frozenset({"blocked", "frozen"})
@@ -114,7 +115,7 @@ class StatusWriter:
         self._context = context
         self._model = model
         self._writer = writer
-        self._written_at = -math.inf
+        self._written_at = NEVER
         self._index: int | None = None
         self._owing = STATUS_PAUSE
         self.known = known

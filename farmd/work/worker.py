@@ -4,7 +4,7 @@ The worker of an item reads the whole state in each cycle, never the event that 
 cancellation, when its claim is lost, or by an error that is not the store's or the scheduler's; such an error
 is a crash, which the supervisor handles (R10). A kind overrides ``read``, ``decide``, ``answer``, ``act`` and
 ``describe``; the other methods are hooks with a default. An idle item owns no timer (R23a), and little
-memory: while it sleeps, only the frames of ``run`` and ``wait``.
+memory: it has no task until it is woken.
 
 After a turn that took much CPU time the worker rests, so that an item of thousands of pods does not take a
 whole core while its agents report. What agents report and others reserve does not end a rest, nor does time;
@@ -314,19 +314,29 @@ class Worker(ClaimedItem, ABC, Generic[S, P]):
         """Read the input of plans again, after a write whose outcome is unknown (R12)."""
 
     # -- the loop --------------------------------------------------------------------------------
-    async def run(self) -> None:
-        """Work until cancelled.
+    def started(self) -> None:
+        """Follow what concerns the item, from before the first ``run``."""
+        self.attach()
+        self.kind.sweep.attach(self.claim.item, self)
+
+    def stopped(self) -> None:
+        """Follow nothing any more, after the last ``run``."""
+        item = self.claim.item
+        self.kind.sweep.detach(item)
+        self.detach()
+        self.kind.block(item, False)
+        self.kind.hold_back(item, None)
+
+    async def run(self) -> bool:
+        """Work until nothing is due before ``wake`` is set: true.
 
         Raises:
             ClaimLost: the lock is no longer this claim's.
         """
-        try:
-            self._attach()
-            while True:
-                # Nothing but the pause is kept while the worker sleeps.
-                await wait(self.wake, self.context.clock, await self._turn_and_rest())
-        finally:
-            self._detach()
+        while (after := await self._turn_and_rest()) is not None or self.wake.is_set():
+            # Nothing but the pause is kept while the worker waits for a time.
+            await wait(self.wake, self.context.clock, after)
+        return True
 
     async def _turn_and_rest(self) -> float | None:
         """One cycle, and the rest after a costly one; the seconds until the next is due."""
@@ -339,25 +349,14 @@ class Worker(ClaimedItem, ABC, Generic[S, P]):
 
     async def watch_desires(self) -> AsyncIterator[Outcome]:
         """As ``run``, but yields the outcome of each cycle (p2 ``WatchDesires``)."""
+        self.started()
         try:
-            self._attach()
             while True:
                 outcome = await self._turn()
                 yield outcome
                 await wait(self.wake, self.context.clock, outcome.after)
         finally:
-            self._detach()
-
-    def _attach(self) -> None:
-        self.attach()
-        self.kind.sweep.attach(self.claim.item, self)
-
-    def _detach(self) -> None:
-        item = self.claim.item
-        self.kind.sweep.detach(item)
-        self.detach()
-        self.kind.block(item, False)
-        self.kind.hold_back(item, None)
+            self.stopped()
 
     async def _turn(self) -> Outcome:
         """One cycle, as soon as the limiter lets it begin."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from farmd.cache.fleet import FleetIndex
+from farmd.cache.fleet import FEW_PODS, FleetIndex
 from farmd.runtime.wake import Wake
 from store.keys import Keys
 from store.pods import Pod
@@ -24,6 +24,26 @@ async def test_r19_pods_of_other_kinds_and_of_other_farms_raise_no_budget(farms:
     assert (world.pods_here("rcs"), world.pods_here("daemonsets")) == (2, 5)
     world.detach("ds")
     assert (world.pods_here("rcs"), world.pods_here("daemonsets")) == (2, 0)
+
+
+async def test_the_pods_of_an_owner_are_the_same_by_place_however_many_there_are(farms: Farms) -> None:
+    farm, keys = await farms.start("a"), Keys()
+    await farms.clock.advance(1.0)
+    world, tree, places = FleetIndex(farm.caches, keys), farm.caches.pods, set[tuple[str, str]]()
+    nodes = [f"n{number}" for number in range(FEW_PODS + 3)]
+    for index, node in enumerate((*nodes, nodes[0], *reversed(nodes)), 1000):
+        place, key = (node, "web"), keys.pod("rc", node, "web")
+        if place in places and index > 1000 + len(nodes):
+            tree.removed(key, index)
+            places.remove(place)
+        else:
+            tree.wrote(key, Pod(manifest=str(index)), index)
+            places.add(place)
+        tree.notify({key})
+        found = world.pods("rc")
+        assert found.keys() == places
+        assert all(pod is tree.entries[keys.pod("rc", *place)] for place, pod in found.items())
+    assert world.pods("rc") == {}
 
 
 async def test_r29_a_pod_that_ended_for_good_is_no_evidence_of_ill_health(farms: Farms) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from farmd.housekeeping.kind import Housekeeping
-from farmd.runtime.wake import Wake
+from farmd.runtime.wake import Wake, wait
 from farmd.work.model import Blocked, Outcome
 from farmd.work.worker import Worker
 from store.audit import AuditReader, Filter
@@ -57,7 +57,12 @@ class Refused(Worker[str, Wish]):
 async def worker() -> Any:
     async with house() as found:
         refused = Refused(found)
-        running = asyncio.create_task(refused.run())
+
+        async def works() -> None:
+            while await refused.run():
+                await wait(refused.wake, found.clock, None)
+
+        running = asyncio.create_task(works())
         yield refused, found
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
