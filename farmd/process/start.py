@@ -35,7 +35,7 @@ def pause_collection() -> None:
 def collect_rarely() -> None:
     """From now on collect garbage cycles after many new objects, and never among those of the start.
 
-    A farm keeps hundreds of thousands of records and thousands of waiting tasks, which are no garbage. By
+    A farm keeps hundreds of thousands of records and thousands of workers, which are no garbage. By
     default Python's collector scans all of them again and again, and blocks the event loop meanwhile.
     """
     gc.set_threshold(*COLLECT_AFTER)
