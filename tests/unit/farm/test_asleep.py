@@ -1,4 +1,4 @@
-"""A worker with nothing to do has no task until it is woken; it is owned, crashes and stops like any other."""
+"""A worker with nothing to do has no task until it is woken; it is owned, crashes and stops as any other."""
 
 from __future__ import annotations
 
