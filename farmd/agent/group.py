@@ -198,22 +198,28 @@ def kill_children() -> None:
     """Kill this process's children, also the orphans that it adopted."""
     try:
         with open(f"/proc/self/task/{os.getpid()}/children", encoding="ascii") as file:
-            for pid in file.read().split():
-                os.kill(int(pid), signal.SIGKILL)
+            children = file.read().split()
     except OSError:
-        pass
+        return
+    for pid in children:
+        try:
+            os.kill(int(pid), signal.SIGKILL)
+        except OSError:
+            pass
 
 
-def end_children() -> None:
-    """Kill and reap this process's children, until there are none; after 1 s the rest is left."""
-    for _ in range(100):
+def end_children(seconds: float = END_SECONDS) -> bool:
+    """Kill and reap this process's children, and those that it adopts meanwhile; whether none is left."""
+    give_up = time.monotonic() + seconds
+    while time.monotonic() < give_up:
         try:
             if os.waitpid(-1, os.WNOHANG)[0]:
                 continue
         except ChildProcessError:
-            return
+            return True
         kill_children()
         time.sleep(_PAUSE)
+    return False
 
 
 def ticks(pid: int) -> int:

@@ -111,25 +111,26 @@ def _try(
         _allow_cores(cores)
         become.become({**spec, "argv": step["argv"]}, failed_write)
     os.close(failed_write)
-    problem = os.read(failed, 1000).decode("utf-8", "replace")
-    os.close(failed)
     give_up = time.monotonic() + step["timeout"]
     code, asked = None, 0
-    while code is None:
+    while code is None and (left := give_up - time.monotonic()) > 0:
         done, status = os.waitpid(pid, os.WNOHANG)
         if done:
             code = group.exit_code(status)
-        elif (left := give_up - time.monotonic()) <= 0:
-            group.end_children()
-            if asked:
-                _end(asked)
-            return -int(signal.SIGKILL), f"it did not finish within {step['timeout']:g} s"
         else:
             found = signal.sigtimedwait(asks | {signal.SIGCHLD}, left)
             asked = found.si_signo if found is not None and found.si_signo in asks else asked
     group.end_children()
     if asked:
         _end(asked)
+    os.set_blocking(failed, False)
+    try:
+        problem = os.read(failed, 1000).decode("utf-8", "replace")
+    except BlockingIOError:
+        problem = ""  # SIGKILL has not ended it yet, as on a disk that does not answer
+    os.close(failed)
+    if code is None:
+        return -int(signal.SIGKILL), f"it did not finish within {step['timeout']:g} s"
     return code, problem
 
 

@@ -1,0 +1,67 @@
+"""What a process of farmd starts for a pod ends in time, also before it became a program and however it forks."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from farmd.agent import group
+
+FOLDER = Path(group.__file__).parent
+
+HOPPERS = """
+import os, sys, time
+for _ in range(30):
+    if os.fork() == 0:
+        while os.getppid() != int(sys.argv[1]):
+            pass  # until it is adopted
+        give_up = time.monotonic() + 20
+        while time.monotonic() < give_up:
+            if os.fork():
+                os._exit(0)
+            os.setsid()
+        os._exit(0)
+"""
+
+
+def run(code: str, *arguments: str) -> str:
+    """What a fresh process with the modules of shims prints."""
+    head = f"import os, signal, sys; sys.path.append({str(FOLDER)!r}); import group, stages; me = os.getpid()\n"
+    head += "signal.pthread_sigmask(signal.SIG_BLOCK, {15, signal.SIGCHLD})\n"
+    command = [sys.executable, "-I", "-c", head + code, *arguments]
+    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout
+
+
+def test_children_that_fork_and_end_all_the_time_are_ended_however_many_there_were() -> None:
+    code = """
+group.adopt()
+if os.fork() == 0:
+    os.execv(sys.executable, [sys.executable, "-I", "-c", sys.argv[1], str(me)])
+while len(open(f"/proc/self/task/{me}/children").read().split()) < 500:
+    pass
+print(group.end_children(), open(f"/proc/self/task/{me}/children").read().split())
+"""
+    assert run(code, HOPPERS) == "True []\n"
+
+
+def test_a_command_of_init_that_hangs_before_it_is_a_program_ends_at_its_timeout(tmp_path: Path) -> None:
+    # A control group whose file lets nobody write: the child stands in open().
+    os.mkfifo(tmp_path / "cgroup.procs")
+    code = """
+spec = {"default_signals": [], "enter": sys.argv[1], "argv": ["true"]}
+step = {"argv": ["true"], "timeout": 0.3}
+group.adopt()
+print(stages._try(spec, step, {15}, None), open(f"/proc/self/task/{me}/children").read().split())
+"""
+    assert run(code, str(tmp_path)) == "(-9, 'it did not finish within 0.3 s') []\n"
+
+
+def test_a_command_of_init_that_cannot_begin_says_why() -> None:
+    code = """
+spec = {"default_signals": [], "limits": [], "user": None, "cwd": "/", "env": {}}
+step = {"argv": ["/nothing/here"], "timeout": 20}
+print(stages._try(spec, step, {15}, None))
+"""
+    assert run(code) == "(127, 'command /nothing/here: No such file or directory')\n"
