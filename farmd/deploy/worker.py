@@ -209,9 +209,13 @@ class DeploymentWorker(ManagingWorker[Facts, Cycle]):
         await self.status.incidents.end_all()
         after = {"services": len(record.goals)} | ({FAILED: " ".join(plan.failed)} if plan.failed else {})
         gone = self.kind.noun.records(self.context.client, self.context.keys).delete(reading.stored)
-        await self.turn(record, plan.ending, plan.why or record.reason, *gone, after=after)
-        lasted = self.context.clock.now() - record.at
-        self.context.recorder.observe("farmd_deployment_duration_seconds", lasted, result=plan.ending)
+        lasted, recorder = self.context.clock.now() - record.at, self.context.recorder
+
+        def over() -> None:
+            recorder.observe("farmd_deployment_duration_seconds", lasted, result=plan.ending)
+
+        reason = plan.why or record.reason
+        await self.last_turn(record, plan.ending, reason, *gone, over=over, after=after)
         return Outcome("done")
 
     async def _free(self, record: Deployment, goals: Sequence[Goal], why: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import structlog
 
@@ -206,12 +206,9 @@ class RolloutWorker(ManagingWorker[Facts, Plan]):
         client, keys = self.context.client, self.context.keys
         services = await rollout_writes.to_end(client, keys, rollout, turn.outcome, stay)
         services = await self._fitting(rollout, services)
-        await self._ended(
-            reading, turn, rollout_writes.end(reading, turn, self.context, known, services, over)
-        )
-        for key in self.status.incidents.open() if stay else ():
-            self.status.incidents.pass_on(key)  # the controller that stays tells of them, and of their ends
-        self._time(reading.snapshot, turn, plan)
+        writes = rollout_writes.end(reading, turn, self.context, known, services, over)
+        # The controller that stays tells of the incidents, and of their ends.
+        await self._ended(reading, turn, plan, writes, self.status.incidents.open() if stay else ())
         return Outcome("done")
 
     async def _end_over_nodes(self, reading: Facts, turn: Turn, plan: Plan) -> Outcome:
@@ -220,21 +217,34 @@ class RolloutWorker(ManagingWorker[Facts, Plan]):
         """
         rollout, incidents = reading.stored.record, self.status.incidents
         known = (await History(self.context.client, self.context.keys, rollout.of).read(rollout.name)).items
-        await self._ended(reading, turn, nodes.end(reading, turn, self.context, known))
-        failure = failure_alert(rollout.name)
-        if turn.outcome == "reverted" and not rollout.wish and failure in incidents.open():
-            incidents.pass_on(failure)
+        failed = turn.outcome == "reverted" and not rollout.wish
+        passed = set(incidents.open()) & {failure_alert(rollout.name)} if failed else ()
+        await self._ended(reading, turn, plan, nodes.end(reading, turn, self.context, known), passed)
         await incidents.end_all()
-        self._time(reading.snapshot, turn, plan)
         return Outcome("done")
 
-    async def _ended(self, reading: Facts, turn: Turn, writes: Sequence[Write | Operation]) -> None:
+    async def _ended(
+        self,
+        reading: Facts,
+        turn: Turn,
+        plan: Plan,
+        writes: Sequence[Write | Operation],
+        passed: Iterable[str],
+    ) -> None:
+        """Delete the record; incidents that are ``passed`` on stay open, another worker keeps them."""
         rollout = reading.stored.record
-        await self.turn(
+
+        def over() -> None:
+            for key in passed:
+                self.status.incidents.pass_on(key)
+            self._time(reading.snapshot, turn, plan)
+
+        await self.last_turn(
             rollout,
             turn.outcome,
             turn.reason,
             *writes,
+            over=over,
             before={"from": rollout.from_manifest[:12]},
             after={"to": rollout.to_manifest[:12]},
         )

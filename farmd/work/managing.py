@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from farmd.failsafe.guard import Freezes
@@ -17,7 +17,7 @@ from farmd.work.named import EndingPlan, NamedKind, NamedWorker
 from farmd.work.worker import Fields
 from store.cache import PrefixCache
 from store.entry import Stored
-from store.errors import RecordInvalid
+from store.errors import RecordInvalid, TransactionRejected
 from store.locks import Claim
 from store.operations import Operation
 from store.ports import Recorder
@@ -105,13 +105,14 @@ class ManagingKind(NamedKind):
 class ManagingWorker(NamedWorker[S, P]):
     """Keeps one item that manages owners of pods; ``followed`` are their ids."""
 
-    __slots__ = ("followed",)
+    __slots__ = ("_over", "followed")
 
     kind: ManagingKind
 
     def __init__(self, kind: ManagingKind, claim: Claim, session: Session, wake: Wake) -> None:
         super().__init__(kind, claim, session, wake)
         self.followed: Sequence[str] = ()
+        self._over: Callable[[], None] | None = None
 
     def attach(self) -> None:
         """Hear of what makes room, and of its own state."""
@@ -156,6 +157,38 @@ class ManagingWorker(NamedWorker[S, P]):
         audit = self.audit(action, reason, name=record.name, before=before, after=after)
         await self.writer.commit(*self.stands(), *writes, audit)
         return Outcome("after", 0.0)
+
+    async def last_turn(
+        self,
+        record: Any,
+        verb: str,
+        reason: str,
+        *writes: Write | Operation,
+        over: Callable[[], None],
+        before: Fields | None = None,
+        after: Fields | None = None,
+    ) -> None:
+        """A turn that deletes the record; ``over`` is called once if it was committed.
+
+        The farm may see the deletion, and cancel this worker, before the answer of the transaction is here.
+        """
+        self._over = over
+        try:
+            await self.turn(record, verb, reason, *writes, before=before, after=after)
+        except TransactionRejected:
+            self._over = None
+            raise
+        self._finish()
+
+    def _finish(self) -> None:
+        over, self._over = self._over, None
+        if over is not None:
+            over()
+
+    async def gone(self) -> Outcome:
+        """The record was deleted, perhaps by a transaction of this worker that it has no answer of."""
+        self._finish()
+        return await super().gone()
 
     async def move(
         self,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -55,6 +56,7 @@ def url(program: Program) -> str:
 def asked_health(port: str, role: str = "farm") -> tuple[int, str, str]:
     done = subprocess.run(
         [sys.executable, "-m", "farmd", "health", role, "--port", port],
+        env={name: value for name, value in os.environ.items() if not name.startswith("FARMD_")},
         capture_output=True,
         text=True,
         timeout=LIMIT,

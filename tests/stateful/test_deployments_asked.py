@@ -110,3 +110,17 @@ def test_the_audit_names_other_services_that_lose_the_owner_of_one_that_goes(dep
     assert deploying.service("both").active == owners[1:]
     (told,) = [audit for _, audit in scene.sight.dump.audits if audit.action == "deployment.release"][2:]
     assert (told.id, told.before, told.after["services"]) == (ident, {"services": "both"}, "")
+
+
+def test_the_duration_is_counted_once_whatever_transaction_has_no_answer(deploying: Deploying) -> None:
+    """The farm often sees by its watch that the record is gone before it knows that it deleted it itself."""
+    scene, counted = deploying.scene, ("farmd_deployment_duration_seconds", "done")
+    farm, *others = [each for each in scene.farms.values() if each.alive]
+    for other in others:
+        scene.run(other.stop())
+    for at in range(6):
+        farm.line.heal()
+        farm.line.spoil(at, "unanswered")
+        before = farm.farm.recorder.counts[counted]
+        deploying.ended(ask(deploying, spec(image=SECOND if at % 2 else FIRST, replicas=1)))
+        assert farm.farm.recorder.counts[counted] == before + 1, f"transaction {at} had no answer"

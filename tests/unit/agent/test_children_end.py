@@ -1,4 +1,4 @@
-"""What a process of farmd starts for a pod ends in time, also before it became a program and however it forks."""
+"""What a process of farmd starts for a pod ends in time, also before it became a program however it forks."""
 
 from __future__ import annotations
 
@@ -28,7 +28,9 @@ for _ in range(30):
 
 def run(code: str, *arguments: str) -> str:
     """What a fresh process with the modules of shims prints."""
-    head = f"import os, signal, sys; sys.path.append({str(FOLDER)!r}); import group, stages; me = os.getpid()\n"
+    head = (
+        f"import os, signal, sys; sys.path.append({str(FOLDER)!r}); import group, stages; me = os.getpid()\n"
+    )
     head += "signal.pthread_sigmask(signal.SIG_BLOCK, {15, signal.SIGCHLD})\n"
     command = [sys.executable, "-I", "-c", head + code, *arguments]
     return subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout
