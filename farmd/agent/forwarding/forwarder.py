@@ -39,6 +39,7 @@ LAST_WORDS_SECONDS = 60.0
 """How long the output of a removed pod is offered to a destination that does not take it."""
 MOST_DESTINATIONS = 16
 JOIN_SECONDS = 1.0
+HANGS_SECONDS = 20.0
 
 
 Which = tuple[str, str]
@@ -58,6 +59,7 @@ class Lane:
     lost: int = 0
     _batch: tuple[Stream, list[LogLine]] | None = None
     _saved: float = 0.0
+    _since: float = 0.0
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _stop: threading.Event = field(default_factory=threading.Event)
     _thread: threading.Thread | None = None
@@ -93,6 +95,12 @@ class Lane:
         """Send a process's output no more."""
         with self._lock:
             self.streams.pop(which, None)
+
+    @property
+    def told(self) -> str:
+        """Why nothing is sent now. A lookup of a name has no time limit, and holds up this thread alone."""
+        hangs = self._since and now() >= self._since + HANGS_SECONDS
+        return "it hangs, perhaps in the lookup of the name" if hangs and not self.problem else self.problem
 
     @property
     def idle(self) -> bool:
@@ -145,7 +153,11 @@ class Lane:
             return False
         stream, lines = self._batch
         while lines and not self._stop.is_set():
-            count = self.sender.send(stream.origin, lines)
+            self._since = now()
+            try:
+                count = self.sender.send(stream.origin, lines)
+            finally:
+                self._since = 0.0
             stream.advance(lines[:count])
             lines = lines[count:]
             self._batch = (stream, lines) if lines else None
@@ -260,7 +272,7 @@ class Forwarder:
                 sent=stream.sent,
                 lost=stream.lost,
                 behind=stream.behind,
-                problem=lane.problem,
+                problem=lane.told,
             )
             for to, lane in list(self._lanes.items())
             for which, stream in sorted(lane.streams.items())
@@ -273,6 +285,7 @@ class Forwarder:
         lane = self._lanes.get(to)
         if lane is None:
             destination = parsed(to)
+            listed = to in self._default or destination.host in self._hosts
             why = ""
             if destination.host and self._hosts and destination.host not in self._hosts:
                 why = f"agent.log_hosts of this node does not list {destination.host}"
@@ -281,7 +294,7 @@ class Forwarder:
             if why:
                 self._refused.setdefault(origin.instance, {})[to] = why
                 return False
-            lane = self._lanes[to] = Lane(to, senders.of(destination, self._authorities))
+            lane = self._lanes[to] = Lane(to, senders.of(destination, self._authorities, listed=listed))
             lane.begin()
         if (origin.instance, origin.process) not in lane.streams:
             folder, files = self._state.directory(origin.instance), self._state.logs(origin.instance)

@@ -18,10 +18,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Protocol
+from typing import Any, Protocol
 
 from farmd.agent.forwarding.stream import Origin
 from farmd.agent.logs import LogLine
+from store import credentials
 from store.log_destinations import Destination
 from store.manifests import MAIN
 
@@ -54,13 +55,29 @@ class Sender(Protocol):
         ...
 
 
-def of(destination: Destination, authorities: str) -> Sender:
-    """The sender of a destination; ``authorities``: a file of those that TLS trusts, empty: the system's."""
+def of(destination: Destination, authorities: str, *, listed: bool = False) -> Sender:
+    """The sender of a destination; ``authorities``: a file of those that TLS trusts, empty: the system's.
+    ``listed``: the node's administrator chose it, so it may be any address.
+    """
     if destination.kind == "journald":
         return Journal()
     if destination.kind == "udp":
-        return Datagrams(destination)
-    return Connection(destination, authorities)
+        return Datagrams(destination, listed=listed)
+    return Connection(destination, authorities, listed=listed)
+
+
+def _resolved(destination: Destination, kind: socket.SocketKind, *, listed: bool) -> list[tuple[Any, ...]]:
+    """The addresses of a destination, without those that would answer with a machine's own secrets.
+
+    Raises:
+        OSError: there is none.
+    """
+    found = socket.getaddrinfo(destination.host, destination.port, type=kind)
+    refused = [] if listed else [credentials.refusal(str(each[4][0])) for each in found]
+    if any(refused):
+        why = next(filter(None, refused))
+        raise PermissionError(errno.EACCES, f"{why}: agent.log_hosts of this node does not list it")
+    return found
 
 
 class _EachLine(ABC):
@@ -209,27 +226,34 @@ class Datagrams(_EachLine):
 
     longest = 1024
 
-    def __init__(self, destination: Destination) -> None:
-        self._to = (destination.host, destination.port)
+    def __init__(self, destination: Destination, *, listed: bool = False) -> None:
+        self._to, self._listed = destination, listed
 
     def _messages(self, origin: Origin, lines: Sequence[LogLine]) -> Iterator[bytes]:
         return (message(origin, line) for line in lines)
 
     def _connected(self) -> socket.socket:
-        return _connected(self._to)
+        return _connected(_resolved(self._to, socket.SOCK_DGRAM, listed=self._listed)[:1], SEND_SECONDS)
 
 
-def _connected(to: tuple[str, int]) -> socket.socket:
-    """A socket of UDP, which hears that nobody listens there."""
-    family, kind, protocol, _, address = socket.getaddrinfo(*to, type=socket.SOCK_DGRAM)[0]
-    made = socket.socket(family, kind, protocol)
-    try:
-        made.settimeout(SEND_SECONDS)
-        made.connect(address)
-    except BaseException:
-        made.close()
-        raise
-    return made
+def _connected(addresses: Sequence[tuple[Any, ...]], seconds: float) -> socket.socket:
+    """A socket to the first of some addresses that answers; one of UDP hears that nobody listens there.
+
+    Raises:
+        OSError: the last one did not answer.
+    """
+    failed: OSError = OSError(errno.EHOSTUNREACH, "it has no address")
+    for family, kind, protocol, _, address in addresses:
+        made = socket.socket(family, kind, protocol)
+        try:
+            made.settimeout(seconds)
+            made.connect(address)
+        except OSError as error:
+            made.close()
+            failed = error
+        else:
+            return made
+    raise failed
 
 
 class Connection:
@@ -237,10 +261,8 @@ class Connection:
 
     longest = 8 * 1024
 
-    def __init__(self, destination: Destination, authorities: str = "") -> None:
-        self._host = destination.host
-        self._port = destination.port
-        self._tls = destination.kind == "tls"
+    def __init__(self, destination: Destination, authorities: str = "", *, listed: bool = False) -> None:
+        self._to, self._listed = destination, listed
         self._authorities = authorities
         self._socket: socket.socket | None = None
         self._rest: memoryview | None = None
@@ -267,11 +289,12 @@ class Connection:
         return len(lines)
 
     def _connect(self) -> socket.socket:
-        made = socket.create_connection((self._host, self._port), CONNECT_SECONDS)
+        addresses = _resolved(self._to, socket.SOCK_STREAM, listed=self._listed)
+        made = _connected(addresses, CONNECT_SECONDS)
         try:
-            if self._tls:
+            if self._to.kind == "tls":
                 context = ssl.create_default_context(cafile=self._authorities or None)
-                made = context.wrap_socket(made, server_hostname=self._host)
+                made = context.wrap_socket(made, server_hostname=self._to.host)
             # What the kernel took is lost with the connection.
             made.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BYTES)
             made.settimeout(SEND_SECONDS)

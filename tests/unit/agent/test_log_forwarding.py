@@ -12,11 +12,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pytest
 
-from farmd.agent.forwarding import senders
+from farmd.agent.forwarding import forwarder, senders
 from farmd.agent.forwarding.forwarder import MOST_DESTINATIONS, Forwarder, Lane
 from farmd.agent.forwarding.senders import Connection, Datagrams, Journal, message
 from farmd.agent.forwarding.stream import HALF_LINE_SECONDS, MOST_LINES, Origin, Stream
@@ -302,6 +303,32 @@ def test_syslog_by_udp(tmp_path: Path) -> None:
     with pytest.raises(ConnectionRefusedError):
         sender.send(ORIGIN, unread)
     sender.close()
+
+
+@pytest.mark.parametrize("kind", ["udp", "tcp", "tls"])
+@pytest.mark.parametrize("host", ["169.254.169.254", "::ffff:169.254.169.254", "224.0.0.1", "fd00:ec2::254"])
+def test_no_manifest_has_a_node_send_to_cloud_metadata_or_to_a_group(kind: Any, host: str) -> None:
+    sender = senders.of(Destination(kind, host, 80), "")
+    with pytest.raises(PermissionError, match=f"{host} is .*: agent.log_hosts of this node does not list it"):
+        sender.send(ORIGIN, [LogLine(1.7e9, "s1", b"one\n")])
+
+
+def test_a_name_that_is_looked_up_for_ever_holds_up_its_own_destination_and_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answered = threading.Event()
+
+    def lookup(*_: object, **__: object) -> list[Any]:
+        answered.wait()
+        return []
+
+    monkeypatch.setattr(forwarder, "HANGS_SECONDS", 0.1)
+    monkeypatch.setattr(socket, "getaddrinfo", lookup)
+    Log(str(tmp_path), 10**6, 1, "s1").write(b"one\n")
+    with sending(tmp_path, 9) as lane:
+        until(lambda: lane.told == "it hangs, perhaps in the lookup of the name")
+        answered.set()
+        until(lambda: lane.told == "it has no address")
 
 
 @pytest.mark.parametrize(
