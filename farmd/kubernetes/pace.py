@@ -48,6 +48,8 @@ class Pace:
     @property
     def limit(self) -> int:
         """Requests that may be in flight now."""
+        if self._base == self._most:
+            return self._most
         return int(min(self._most, self._base + max(0.0, self._clock.mono() - self._grows)))
 
     @asynccontextmanager

@@ -204,7 +204,7 @@ class KubernetesTransport:
 
     async def _once(self, request: ApiRequest, login: RequestIdentity, timeout: float) -> bytes:
         # The connection has the shorter limit: when the whole one is over, the request has left.
-        server_side = ("timeout", f"{max(1, int(timeout * 1000))}ms")
+        server_side = f"timeout={max(1, int(timeout * 1000))}ms"
         code = "none"
         pool = self._connections()
         try:
@@ -254,9 +254,10 @@ class KubernetesTransport:
                 code=code,
             )
 
-    def _head(self, request: ApiRequest, login: RequestIdentity, *extra: tuple[str, str]) -> bytes:
+    def _head(self, request: ApiRequest, login: RequestIdentity, more: str = "") -> bytes:
+        """The head of a request; ``more`` goes into its query."""
         typed = {"Content-Type": request.content_type} if request.body else {}
-        query = urlencode([*request.params, *extra])
+        query = "&".join(filter(None, (urlencode(request.params) if request.params else "", more)))
         target = f"{self._base}{quote(request.path, safe='/:~.-_')}" + (f"?{query}" if query else "")
         headers = {
             **login.headers,

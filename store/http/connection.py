@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import select
 import socket
 import ssl
@@ -41,6 +42,12 @@ def drop(transport: asyncio.BaseTransport) -> None:
     """End a transport at once. Python 3.11.2 raises where TLS was closed twice before."""
     with suppress(AttributeError):
         cast("asyncio.Transport", transport).abort()
+
+
+@functools.lru_cache(256)
+def _name(name: bytes) -> str:
+    """The name of a header in lower case."""
+    return name.decode("latin-1").lower()
 
 
 class Stream:
@@ -100,6 +107,7 @@ class Connection(asyncio.Protocol):
         self.idle_since = 0.0
         self.closed = False
         self._transport: asyncio.Transport | None = None
+        self._poll: select.poll | None = None
         self._parser = httptools.HttpResponseParser(self)
         self._answer: asyncio.Future[Answer] | None = None
         self._begun: asyncio.Future[Stream] | None = None
@@ -148,23 +156,18 @@ class Connection(asyncio.Protocol):
         return self._answer is not None or self._stream is not None
 
     @property
-    def reusable(self) -> bool:
-        """Whether another request may use it."""
+    def whole(self) -> bool:
+        """Whether it may be kept for another request."""
         if self._transport is None or self.closed or self.asked or self._transport.is_closing():
             return False
-        return self._transport.get_write_buffer_size() == 0 and not self._unread(self._transport)
+        return self._transport.get_write_buffer_size() == 0
 
-    @staticmethod
-    def _unread(transport: asyncio.Transport) -> bool:
-        """Whether bytes, or the end of the connection, arrived that the loop has not delivered yet. A request
-        would be lost, or would take those bytes for its answer.
+    @property
+    def reusable(self) -> bool:
+        """Whether another request may use it now. Bytes, or the end of the connection, may have arrived that
+        the loop has not delivered yet: the request would be lost, or would take those bytes for its answer.
         """
-        found = transport.get_extra_info("socket")
-        if found is None:
-            return False
-        poll = select.poll()
-        poll.register(found.fileno(), select.POLLIN)
-        return bool(poll.poll(0))
+        return self.whole and not (self._poll is not None and self._poll.poll(0))
 
     def close(self) -> None:
         """Close the connection; under TLS the peer has a moment to close its side. A peer that answered
@@ -199,6 +202,9 @@ class Connection(asyncio.Protocol):
         found = transport.get_extra_info("socket")
         if found is not None and found.family in (socket.AF_INET, socket.AF_INET6):
             found.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        if found is not None:
+            self._poll = select.poll()
+            self._poll.register(found.fileno(), select.POLLIN)
 
     def data_received(self, data: bytes) -> None:
         if not self.asked:
@@ -237,7 +243,7 @@ class Connection(asyncio.Protocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         if self._headed:  # a trailer, which nobody needs
             return
-        key, text = name.decode("latin-1").lower(), value.decode("latin-1")
+        key, text = _name(name), value.decode("latin-1")
         self._headers[key] = f"{self._headers[key]}, {text}" if key in self._headers else text
 
     def on_headers_complete(self) -> None:

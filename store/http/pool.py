@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import ipaddress
-import re
 import ssl
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -20,7 +19,6 @@ from store.http.errors import Lost, NeverLeft, reason
 KEEP_ALIVE_SECONDS = 55.0
 NEXT_ADDRESS_SECONDS = 0.25
 _CLOSED = "the connections were closed"
-_FORBIDDEN = re.compile(r"[\r\n\0]")
 _MOST_HEAD_BYTES = 64 * 1024
 
 
@@ -217,7 +215,7 @@ class Pool:
         return made
 
     def _keep(self, connection: Connection) -> None:
-        if not connection.reusable:
+        if not connection.whole:
             self._drop(connection)
             return
         now = connection.idle_since = asyncio.get_running_loop().time()
@@ -297,9 +295,10 @@ def head(method: str, target: str, fixed: bytes, headers: Mapping[str, str], len
     lines += [f"{name}: {value}\r\n" for name, value in headers.items()]
     if length or method in ("PUT", "POST", "PATCH"):
         lines.append(f"Content-Length: {length}\r\n")
-    if any(_FORBIDDEN.search(line, 0, len(line) - 2) for line in lines):
+    text = "".join(lines)
+    if text.count("\r") != len(lines) or text.count("\n") != len(lines) or "\0" in text:
         raise ValueError("found a line break in a header, expected one line")
-    return b"".join((*(line.encode() for line in lines), fixed, b"\r\n"))
+    return b"".join((text.encode(), fixed, b"\r\n"))
 
 
 def lines_of(headers: Mapping[str, str]) -> bytes:
