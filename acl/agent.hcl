@@ -27,4 +27,7 @@ key_prefix "farmd/access/logs/@NODE@/" { policy = "write" }
 key_prefix "farmd/access/usage/@NODE@/" { policy = "write" }
 key_prefix "farmd/access/exec/@NODE@/" { policy = "write" }
 
+# How these commands ended, which farms move to the audit log.
+key_prefix "farmd/access/ends/@NODE@/" { policy = "write" }
+
 session "@CONSUL@" { policy = "write" }

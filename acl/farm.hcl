@@ -42,6 +42,9 @@ key_prefix "farmd/names/" { policy = "write" }
 # One-time keys for what pods use, which the page shows: not for their logs.
 key_prefix "farmd/access/usage/" { policy = "write" }
 
+# What agents note of commands in pods: farms move it to the audit log.
+key_prefix "farmd/access/ends/" { policy = "write" }
+
 # The stage of a drain; the record of a node that has an agent and no record yet.
 key_prefix "farmd/nodes/" { policy = "write" }
 

@@ -23,6 +23,8 @@ farms' pages."""
 HEADER = "Farmd-Key"
 REFUSED = "Farmd-Refused"
 """The reason for a client that asked for a WebSocket: such clients do not read the body of a refusal."""
+ENDS = "ends"
+"""No purpose: where agents note what became of keys of the purpose ``exec``."""
 LIFE_SECONDS = 30.0
 _KEY = re.compile(r"[A-Za-z0-9_-]{43}")
 
@@ -39,13 +41,14 @@ class Exec(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """What a key of the purpose ``exec`` permits in a pod: one command, or connections to one port.
 
     ``term`` is the caller's terminal, for the variable ``TERM``. ``port`` is one of the pod's own, 0 for a
-    command.
+    command. ``action`` is that of the audit record.
     """
 
     command: tuple[str, ...] = ()
     tty: bool = False
     term: str = ""
     port: int = 0
+    action: str = ""
 
 
 class OneTime(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -61,6 +64,20 @@ class OneTime(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     by: str = ""
     reason: str = ""
     exec: Exec | None = None
+
+
+class AccessRecord(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """What became of a key of the purpose ``exec``, as the node's agent states it (R42).
+
+    ``ended`` is 0 while the command runs. ``how`` has the exit code, the amounts and an error.
+    """
+
+    instance: str
+    exec: Exec
+    by: str = ""
+    reason: str = ""
+    ended: Time = 0.0
+    how: dict[str, int | str] = {}
 
 
 def asked(method: str, path: str, query: Mapping[str, str] | Iterable[tuple[str, str]]) -> Asked:

@@ -189,9 +189,9 @@ class Keys:
         _, node, instance = key[len(self.prefix) + 8 :].split("/")
         return node, instance
 
-    def accesses(self, purpose: str, node: str) -> str:
-        """The prefix of the one-time keys for one purpose at a node's agent."""
-        return f"{self.prefix}access/{purpose}/{node}/"
+    def accesses(self, purpose: str, node: str = "") -> str:
+        """The prefix of the one-time keys for one purpose at a node's agent, or at all agents."""
+        return f"{self.prefix}access/{purpose}/{node}/" if node else f"{self.prefix}access/{purpose}/"
 
     def access(self, purpose: str, node: str, ident: str) -> str:
         """A one-time key, by its hash."""

@@ -15,13 +15,22 @@ import structlog
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
+from farmd.agent.access_records import AccessRecords
 from farmd.config.sections import WebSection
 from store import access, codec, operations
 from store.access import OneTime
 from store.consul.client import ConsulClient
 from store.entry import Entry
-from store.errors import NotFound, OutcomeUnknown, RecordInvalid, StoreError, TransactionRejected
+from store.errors import (
+    AccessDenied,
+    NotFound,
+    OutcomeUnknown,
+    RecordInvalid,
+    StoreError,
+    TransactionRejected,
+)
 from store.keys import Keys
+from store.operations import Operation
 from store.ports import Clock
 
 log = structlog.get_logger()
@@ -86,8 +95,10 @@ class OneTimeKeys:
         clock: Clock,
         refused: Callable[[str, str], None],
         purpose: str = access.LOGS,
+        records: AccessRecords | None = None,
     ) -> None:
         self._purpose = purpose
+        self._records = records
         self._client = client
         self._keys = keys
         self._node = node
@@ -158,19 +169,31 @@ class OneTimeKeys:
             raise _refused("the key is unknown or was already used")
         record = self._judged(entry, request)
         self._burnt[ident] = self._clock.mono()
+        # The check comes first, because the deletion of a missing key would succeed.
+        burning = [
+            operations.check_index(entry.key, entry.modify_index),
+            operations.delete_cas(entry.key, entry.modify_index),
+        ]
         try:
-            # The check comes first, because the deletion of a missing key would succeed.
-            await self._client.transaction(
-                [
-                    operations.check_index(entry.key, entry.modify_index),
-                    operations.delete_cas(entry.key, entry.modify_index),
-                ]
-            )
+            await self._commit(burning, ident, record)
         except (TransactionRejected, NotFound) as error:
             raise _refused("the key was used") from error
         except OutcomeUnknown as error:
             raise _refused("Consul did not confirm that the key is unused: try again") from error
         return record
+
+    async def _commit(self, burning: list[Operation], ident: str, record: OneTime) -> None:
+        if self._records is not None:
+            try:
+                await self._client.transaction([*burning, self._records.begin(ident, record)])
+            except AccessDenied:
+                self._records.denied(ident)
+            except BaseException:
+                self._records.end(ident, {"error": "Consul did not confirm that the key is unused"})
+                raise
+            else:
+                return
+        await self._client.transaction(burning)
 
     def _judged(self, entry: Entry, request: web.Request) -> OneTime:
         try:

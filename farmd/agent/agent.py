@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from farmd.agent.access_records import AccessRecords
 from farmd.agent.artifacts.cache import Artifacts
 from farmd.agent.endpoints import Endpoints
 from farmd.agent.errors import AgentError
@@ -196,6 +197,7 @@ class Agent:
             preflight=self.runtimes.preflight,
             admission=admission,
         )
+        self.access_records = AccessRecords(client, keys, config.node, clock, self._link.present)
         self.usages = Usages(
             config.node,
             clock,
@@ -341,6 +343,11 @@ class Agent:
             asyncio.create_task(self._kept_up("leader", self._follow_leader)),
             asyncio.create_task(self._kept_up("usage", self.usages.run)),
             asyncio.create_task(self._kept_up("logs", self.forwarder.run)),
+            *(
+                [asyncio.create_task(self._kept_up("access", self.access_records.run))]
+                if self.config.exec
+                else []
+            ),
             *(
                 [asyncio.create_task(self._kept_up("revocations", self._admission.revocations.run))]
                 if self._admission is not None

@@ -16,6 +16,7 @@ import structlog
 from aiohttp import WSCloseCode, web
 
 from farmd.agent.access import OneTimeKeys
+from farmd.agent.access_records import LEFT
 from farmd.agent.agent import Agent
 from farmd.agent.errors import AgentError
 from farmd.agent.forward import Forward
@@ -37,6 +38,7 @@ DRAIN_SECONDS, LOOK_SECONDS = 5.0, 0.5
 LARGEST_SIDE = 10_000
 """Rows and columns of a terminal."""
 LARGEST_PORT = 65535
+CUT = "the connection was cut"
 PATH = "/v1/exec/{instance}"
 
 Parked = Callable[[web.Request], AbstractContextManager[None]]
@@ -56,24 +58,32 @@ def add_routes(
     """
     door = _Door(agent, keys, safe)
     running: set[asyncio.Task[None]] = set()
+    closing = asyncio.Event()
 
     async def execute(request: web.Request) -> web.StreamResponse:
         door.require_safe(request)
         if len(running) >= MOST:
             raise web.HTTPTooManyRequests(text=f"{MOST} commands already run here")
         with parked(request):
-            record = await door.admitted(request)
-            if len(running) >= MOST:  # others were admitted meanwhile
-                raise web.HTTPTooManyRequests(text=f"{MOST} commands already run here")
+            key, record = await door.admitted(request)
+            ident = access.ident(key)
+            session = _Session(agent, request, record, clock, noted=agent.access_records.noted(ident))
             task = asyncio.current_task()
             assert task is not None
-            running.add(task)
             try:
-                return await _Session(agent, request, record, clock).serve()
+                if len(running) >= MOST:  # others were admitted meanwhile
+                    raise web.HTTPTooManyRequests(text=f"{MOST} commands already run here")
+                running.add(task)
+                return await session.serve()
+            except web.HTTPException as error:
+                session.how["error"] = f"refused: {error.text}"
+                raise
             finally:
                 running.discard(task)
+                agent.access_records.end(ident, {"error": LEFT} if closing.is_set() else session.how)
 
     async def close(_: web.Application) -> None:
+        closing.set()
         for task in list(running):
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
@@ -102,8 +112,8 @@ class _Door:
         if not self._safe(request):
             raise _refused("the connection has no TLS: set web.tls_cert and web.tls_key of this agent")
 
-    async def admitted(self, request: web.Request) -> OneTime:
-        """What the key of a request permits, once.
+    async def admitted(self, request: web.Request) -> tuple[str, OneTime]:
+        """The key of a request, and what it permits, once.
 
         Raises:
             HTTPForbidden, HTTPUnauthorized: it has none, or none for this.
@@ -113,7 +123,7 @@ class _Door:
             raise web.HTTPUnauthorized(text="a one-time key is needed: farmctl pod exec brings one")
         if request.headers.get("Upgrade", "").lower() != "websocket":
             raise web.HTTPUpgradeRequired(text="Upgrade: expected websocket")
-        return await self._keys.use(key, request)
+        return key, await self._keys.use(key, request)
 
 
 def _refused(why: str) -> web.HTTPForbidden:
@@ -121,9 +131,15 @@ def _refused(why: str) -> web.HTTPForbidden:
 
 
 class _Session:
-    """One person's command, from the admission to its end."""
+    """One person's command, from the admission to its end. ``how`` tells how it ended; ``noted``: the audit
+    log will have that.
+    """
 
-    def __init__(self, agent: Agent, request: web.Request, record: OneTime, clock: Clock) -> None:
+    def __init__(
+        self, agent: Agent, request: web.Request, record: OneTime, clock: Clock, *, noted: bool
+    ) -> None:
+        self._noted = noted
+        self.how: dict[str, int | str] = {"error": CUT}
         self._agent = agent
         self._request = request
         self._record = record
@@ -150,22 +166,36 @@ class _Session:
         log.info("exec.began", reason=self._record.reason, **told)
         code: int | None = None
         try:
-            socket = _socket()
-            await socket.prepare(self._request)
+            socket = await self._accepted()
             code = await self._converse(socket, execution)
             await self._finish(socket, code, began)
             return socket
         finally:
             await execution.end()
+            amounts = {"bytes_in": self._bytes[STDIN], "bytes_out": self._bytes[STDOUT] + self._bytes[STDERR]}
+            self._note(began, **({} if code is None else {"code": code}), **amounts)
             log.info(
                 "exec.ended",
                 code=code,
                 cut_off=code is None,
                 seconds=round(self._clock.mono() - began, 3),
-                bytes_in=self._bytes[STDIN],
-                bytes_out=self._bytes[STDOUT] + self._bytes[STDERR],
+                **amounts,
                 **told,
             )
+
+    async def _accepted(self) -> web.WebSocketResponse:
+        """The connection, whose other side knows who audits the end."""
+        socket = _socket()
+        await socket.prepare(self._request)
+        if self._noted:
+            with contextlib.suppress(ConnectionError):
+                await Streams(socket).tell(audited=True)
+        return socket
+
+    def _note(self, began: float, **amounts: int) -> None:
+        if "code" in amounts:
+            self.how.pop("error", None)
+        self.how |= {**amounts, "seconds": round(self._clock.mono() - began)}
 
     def _wanted(self) -> Exec:
         wanted = self._record.exec
@@ -214,8 +244,8 @@ class _Session:
         told = {"by": self._record.by, "instance": self._record.instance, "port": port}
         log.info("forward.began", reason=self._record.reason, **told)
         try:
-            socket = _socket()
-            await socket.prepare(self._request)
+            socket = await self._accepted()
+            self.how = {}  # people end this by leaving
             streams = Streams(socket)
             serving = asyncio.create_task(forward.serve(streams))
             living = asyncio.create_task(self._lives(identity))
@@ -230,6 +260,7 @@ class _Session:
                 failed = ""  # the person is gone
             finally:
                 await tasks.end(serving, living)
+            self.how |= {"error": failed} if failed else {}
             with contextlib.suppress(ConnectionError):
                 if failed:
                     await streams.tell(failed=failed)
@@ -237,6 +268,7 @@ class _Session:
             return socket
         finally:
             forward.close()
+            self._note(began, connections=forward.count)
             seconds = round(self._clock.mono() - began, 3)
             log.info("forward.ended", connections=forward.count, seconds=seconds, **told)
 
@@ -257,6 +289,7 @@ class _Session:
                 return running.result()
             listening.result()
         except (Broken, AgentError) as error:
+            self.how["error"] = str(error)
             with contextlib.suppress(ConnectionError):
                 await streams.tell(failed=str(error))
                 await socket.close(code=WSCloseCode.POLICY_VIOLATION)

@@ -201,7 +201,8 @@ async def _run(
             os.close(theirs)
         if working is None:
             os.close(mine)
-    await note_end(invocation, granted, code=code, bytes=session.bytes)
+    if not session.audited:
+        await note_end(invocation, granted, code=code, bytes=session.bytes)
     if isinstance(failed, BaseException) and not isinstance(failed, BrokenPipeError):
         raise failed
     if code or failed:

@@ -52,13 +52,14 @@ async def exec_(invocation: Invocation, pod: str, words: tuple[str, ...], stdin:
         with _raw() if tty else contextlib.nullcontext():
             session = ExecSession(socket, tty=tty, takes_input=stdin)
             code = await session.run()
-    await note_end(invocation, granted, code=code, bytes=session.bytes)
+    if not session.audited:
+        await note_end(invocation, granted, code=code, bytes=session.bytes)
     if code:
         raise click.exceptions.Exit(code if code > 0 else 128 - code)
 
 
 async def note_end(invocation: Invocation, granted: one_time.Granted, **how: int) -> None:
-    """Audit how it ended; where that fails, a remark."""
+    """Audit how it ended, as older agents do not; where that fails, a remark."""
     try:
         await one_time.ended(invocation.call, granted.change, **how)
     except StoreError as error:
@@ -144,7 +145,8 @@ def _refusal(node: str, error: aiohttp.WSServerHandshakeError) -> Exception:
 
 class ExecSession:
     """A command's input and output on this side, by the descriptors ``source`` and ``output``. ``bytes`` is
-    how much output came."""
+    how much output came. ``audited``: the agent notes the end for the audit log.
+    """
 
     def __init__(
         self,
@@ -163,6 +165,7 @@ class ExecSession:
         self._output: asyncio.Queue[tuple[int, bytes]] = asyncio.Queue()
         self._interrupted = False
         self.bytes = 0
+        self.audited = False
 
     async def run(self) -> int:
         """Pass everything on until the command ends; its exit code, or minus its signal.
@@ -191,6 +194,8 @@ class ExecSession:
             if isinstance(message, tuple):
                 self.bytes += len(message[1])
                 self._output.put_nowait(message)
+            elif message.get("audited") is True:
+                self.audited = True
             elif isinstance(how := message.get("end"), dict) and isinstance(how.get("code"), int):
                 return int(how["code"])
             elif "failed" in message:

@@ -48,7 +48,8 @@ async def port_forward(invocation: Invocation, pod: str, ports: str) -> None:
             port = listening.sockets[0].getsockname()[1]
             click.echo(f"127.0.0.1:{port} leads to port {remote} of {node}/{instance}, until ^C", err=True)
             await forward.run()
-    await note_end(invocation, granted, connections=forward.count)
+    if not forward.audited:
+        await note_end(invocation, granted, connections=forward.count)
 
 
 def _ports(text: str) -> tuple[int, int]:
@@ -63,7 +64,7 @@ def _ports(text: str) -> tuple[int, int]:
 
 
 class _Forward:
-    """The connections of this command."""
+    """The connections of this command. ``audited``: as ``ExecSession.audited``."""
 
     def __init__(self, invocation: Invocation, socket: aiohttp.ClientWebSocketResponse) -> None:
         self._invocation = invocation
@@ -74,6 +75,7 @@ class _Forward:
         self._writers: dict[int, asyncio.StreamWriter] = {}
         self._running = set[asyncio.Task[None]]()
         self.count = 0
+        self.audited = False
 
     async def run(self) -> None:
         """Pass everything on until ^C.
@@ -97,6 +99,8 @@ class _Forward:
             if isinstance(message, tuple):
                 if (queue := self._queues.get(message[0])) is not None:
                     queue.put_nowait(message[1])
+            elif message.get("audited") is True:
+                self.audited = True
             elif isinstance(number := message.get("closed"), int):
                 if why := message.get("why"):
                     self._invocation.say(f"farmctl: {clean(str(why))}")

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
+import msgspec
+
 from farmd.commands.mutation import Call, Change, audited, registered
 from store import access, codec, operations, registration
 from store.access import Exec, OneTime
@@ -64,6 +66,7 @@ async def grant(call: Call, node: str, instance: str, path: str, action: str, wa
         raise InputInvalid(
             f"command: found more than {MOST_LETTERS} letters, expected fewer", field="command"
         )
+    wanted = msgspec.structs.replace(wanted, action=action)
     key, record = await _made(call, instance, path, {}, wanted)
     pod = f"{node}/{instance}"
     what = {"command": shlex.join(wanted.command)} if wanted.command else {"port": wanted.port}
@@ -80,7 +83,7 @@ async def grant(call: Call, node: str, instance: str, path: str, action: str, wa
 
 
 async def ended(call: Call, change: Change, **how: int) -> None:
-    """Audit how it ended.
+    """Audit how it ended, where the agent does not note that.
 
     Raises:
         StoreError: the record was not written.

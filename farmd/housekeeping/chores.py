@@ -1,8 +1,11 @@
-"""The chores: old hours of the audit log, manifests that nothing names, leavings of what is gone."""
+"""The chores: old hours of the audit log, manifests that nothing names, leavings of what is gone, and the
+ends of people's commands, which go into the audit log.
+"""
 
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Callable
 from collections.abc import Collection as Collected
 
@@ -14,7 +17,8 @@ from farmd.housekeeping import facts
 from farmd.housekeeping.facts import Body, Collection, Round, Seen, Sighting
 from farmd.housekeeping.plan import expired, sort_out, window
 from farmd.work.context import Context
-from store import checkpoint, codec, families, operations
+from store import access, checkpoint, codec, families, operations
+from store.access import AccessRecord
 from store.audit import Audit, AuditReader, utc_hour
 from store.checkpoint import Checkpoint
 from store.entry import Entry
@@ -300,6 +304,73 @@ class ManifestCollection:
                 self._condemning.sighted(sha, entry.modify_index)
             found.append(Body(sha, entry.modify_index, entry.flags, entry.value))
         return found
+
+
+# Moves what agents note of commands in pods to the audit log, which agents may not write (R42).
+#
+# The key of a note names the node, and Consul lets an agent write those of its own node alone. The record is
+# the farm's: an agent neither chooses its time nor changes it later.
+
+ENDS_SECONDS, ENDS_A_ROUND = 60.0, 64
+ACTIONS = {"pod.exec", "pod.cp", "pod.port-forward"}
+AMOUNTS = ("code", "seconds", "bytes_in", "bytes_out", "connections", "error")
+MOST_ENDS_LETTERS = 8192
+"""Of each text in a note."""
+
+
+class AccessAuditing:
+    """The chore of auditing how people's commands in pods ended, under one claim."""
+
+    def __init__(self, context: Context, settings: HousekeepingSection, writer: Writer, _: Seen) -> None:
+        del settings
+        self._context = context
+        self._writer = writer
+
+    async def round(self) -> Round:
+        """Move what is over.
+
+        Raises:
+            ClaimLost: the claim is over.
+        """
+        prefix = self._context.keys.accesses(access.ENDS)
+        page = await self._context.client.list(prefix, mode="consistent")
+        moved = 0
+        for raw in page.items:
+            entry = Entry.of(raw)
+            node, _, ident = entry.key.removeprefix(prefix).partition("/")
+            try:
+                note = codec.decode(AccessRecord, entry.value, entry.key)
+            except RecordInvalid as error:
+                log.warning("access.note_unreadable", reason=error.message)
+                await self._writer.attempt(operations.delete_cas(entry.key, entry.modify_index))
+                continue
+            if note.ended and ident and moved < ENDS_A_ROUND:
+                moved += 1
+                record = self._context.audit.operation(self._record(node, note))
+                await self._writer.attempt(operations.delete_cas(entry.key, entry.modify_index), record)
+        return Round(more=moved == ENDS_A_ROUND)
+
+    def _record(self, node: str, note: AccessRecord) -> Audit:
+        pod, wanted = f"{node}/{note.instance[:MOST_ENDS_LETTERS]}", note.exec
+        told = {"port": wanted.port} if wanted.port else {"command": shlex.join(wanted.command)}
+        action = (
+            wanted.action if wanted.action in ACTIONS else "pod.port-forward" if wanted.port else "pod.exec"
+        )
+        how = {name: note.how[name] for name in AMOUNTS if name in note.how}
+        after = {"by": note.by, **told, **how}
+        return Audit(
+            at=self._context.audit.now(),
+            actor=f"agent/{node}",
+            action=f"{action}-ended",
+            kind="pods",
+            id=pod,
+            name=pod,
+            reason=note.reason[:MOST_ENDS_LETTERS],
+            after={
+                name: each[:MOST_ENDS_LETTERS] if isinstance(each, str) else each
+                for name, each in after.items()
+            },
+        )
 
 
 # Deletes stored values in two steps: condemned first, and deleted later at the very index of that (R24).

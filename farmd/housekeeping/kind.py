@@ -5,11 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+import msgspec
+
 from farmd.config.sections import HousekeepingSection
 from farmd.farm.kind import Items
 from farmd.farm.writer import Writer
 from farmd.housekeeping import facts
-from farmd.housekeeping.chores import AuditPruning, LeavingsCollection, ManifestCollection
+from farmd.housekeeping.chores import (
+    ENDS_SECONDS,
+    AccessAuditing,
+    AuditPruning,
+    LeavingsCollection,
+    ManifestCollection,
+)
 from farmd.housekeeping.facts import DEFAULTS, Plan, Round, Seen, Snapshot
 from farmd.runtime.wake import Wake
 from farmd.work.context import Context
@@ -107,6 +115,7 @@ CHORES: dict[str, Callable[[Context, HousekeepingSection, Writer, Seen], Chore]]
     "manifests": ManifestCollection,
     "audit": AuditPruning,
     "leavings": LeavingsCollection,
+    "access": AccessAuditing,
 }
 
 
@@ -137,4 +146,6 @@ class Housekeeping(Kind):
     def worker(self, claim: Claim, session: Session, wake: Wake) -> Housekeeper:
         """A worker for one chore."""
         settings: HousekeepingSection = self.context.sections.get(self.name, DEFAULTS)
+        if claim.item == "access":  # people wait for these records
+            settings = msgspec.structs.replace(settings, interval=min(settings.interval, ENDS_SECONDS))
         return Housekeeper(self, claim, session, wake, settings, CHORES[claim.item], self._seen[claim.item])

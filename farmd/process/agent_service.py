@@ -13,6 +13,7 @@ from aiohttp import web
 from farmd.agent import execute
 from farmd.agent import http as agent_http
 from farmd.agent.access import Door, OneTimeKeys, asks_for_keys
+from farmd.agent.access_records import AccessRecords
 from farmd.agent.agent import Agent
 from farmd.agent.model import AgentConfig, ArtifactConfig, ContainerConfig, SigningConfig, SystemdConfig
 from farmd.agent.secrets import SecretConfig, hide_memory
@@ -112,7 +113,7 @@ def _mount(app: web.Application, agent: Agent, dependencies: Dependencies) -> No
     section = dependencies.config.web
     refusals = Refusals(dependencies.recorder, dependencies.clock)
 
-    def keys(purpose: str) -> OneTimeKeys:
+    def keys(purpose: str, records: AccessRecords | None = None) -> OneTimeKeys:
         return OneTimeKeys(
             dependencies.client,
             dependencies.keys,
@@ -121,13 +122,15 @@ def _mount(app: web.Application, agent: Agent, dependencies: Dependencies) -> No
             dependencies.clock,
             lambda peer, why: refusals.note("key", peer, why),
             purpose,
+            records,
         )
 
     bearer = Access(section, dependencies.clock, refusals).bearer
     door = Door(section, bearer, keys(access.LOGS), keys(access.USAGE))
     app.middlewares.extend([hosts.only(section.bind, section.advertise), door.admits])
     agent_http.add_routes(app, agent, dependencies.clock, parked)
-    execute.add_routes(app, agent, keys(access.EXEC), dependencies.clock, safe=_safe, parked=parked)
+    for_exec = keys(access.EXEC, agent.access_records)
+    execute.add_routes(app, agent, for_exec, dependencies.clock, safe=_safe, parked=parked)
 
 
 def _safe(request: web.Request) -> bool:

@@ -33,6 +33,8 @@ EXAMPLES = {
     "access of another": KEYS.access("logs", OTHER, "0" * 64),
     "another purpose": KEYS.access("exec", MINE, "0" * 64),
     "usage": KEYS.access("usage", MINE, "0" * 64),
+    "ends": KEYS.access("ends", MINE, "0" * 64),
+    "ends of another": KEYS.access("ends", OTHER, "0" * 64),
     "config": config.key_of(KEYS, "shop/db_url"),
     "config-history": f"{config.history_of(KEYS, 'shop/db_url')}00000001",
     "secrets": secrets.key_of(KEYS, "shop/db"),
@@ -92,8 +94,9 @@ MAY_WRITE = {
         *("status", "agents", "agents of another"),
         *("jobtemplates", "starts", "starts sentinel", "started"),
         *USAGE,
+        *("ends", "ends of another"),
     },
-    f"agent-{MINE}": {"reality", "agents", "node sentinel", "access", "another purpose"} | USAGE,
+    f"agent-{MINE}": {"reality", "agents", "node sentinel", "access", "another purpose", "ends"} | USAGE,
     "agents": REPORTED | LOGS | USAGE | {"shard sentinel"},
     "operator": {
         *LOGS,
@@ -112,7 +115,7 @@ MAY_WRITE = {
 MAY_READ = {
     "farm": set(EXAMPLES) - SECRETS,
     f"agent-{MINE}": {"cluster", "manifests", "intent", "node sentinel", "reality", "agents", "nodes"}
-    | {"access", "another purpose", "farms"}
+    | {"access", "another purpose", "farms", "ends"}
     | USAGE
     | SIGNED_FOR,
     "agents": REPORTED

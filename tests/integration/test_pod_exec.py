@@ -20,8 +20,8 @@ from farmd.commands import one_time
 from farmd.commands.mutation import Call
 from farmd.runtime.clock import SystemIds
 from farmd.runtime.streams import PIECE, STDIN, WINDOW
-from store import access
-from store.access import Exec
+from store import access, codec
+from store.access import AccessRecord, Exec
 from store.manifests import Manifest
 from tests.agents import CLOCK, Agents, shell, web
 from tests.farmctl import Farmctl, Result
@@ -53,6 +53,17 @@ class Fleet:
         path = f"/v1/exec/{instance}"
         found = await one_time.grant(self.call, node, instance, path, "pod.exec", wanted)
         return found.headers
+
+    async def ends(self, count: int) -> list[AccessRecord]:
+        """What the agent noted of this many commands, once all of them have ended."""
+
+        async def over() -> list[AccessRecord]:
+            page = await self.rig.client.list(self.rig.keys.accesses(access.ENDS, "n1"))
+            found = [codec.decode(AccessRecord, raw.decoded(), raw.key) for raw in page.items]
+            return found if len(found) == count and all(note.ended for note in found) else []
+
+        noted: list[AccessRecord] = await eventually(over, what=f"the ends of {count} commands")
+        return noted
 
     @contextlib.asynccontextmanager
     async def forwarded(
@@ -136,15 +147,15 @@ async def test_a_command_has_the_pods_environment_and_folder_its_input_and_its_e
     assert "/instances/web/" in work
     assert (await fleet.ctl("pod", "exec", "web", "--", "sh", "-c", "kill -TERM $$")).code == 143
     rows = (await fleet.ctl("audit", "list", "-o", "json")).json["items"]
-    told = [(row["action"], row["id"], row["after"].get("exit", row["after"].get("code"))) for row in rows]
-    assert told[::-1] == [
-        ("pod.exec", "n1/web", None),
-        ("pod.exec-ended", "n1/web", 7),
-        ("pod.exec", "n1/web", None),
-        ("pod.exec-ended", "n1/web", -15),
-    ]
+    assert [(row["action"], row["id"]) for row in rows] == [("pod.exec", "n1/web")] * 2
     assert rows[-1]["after"]["command"].startswith("sh -c 'echo")
-    assert (await fleet.rig.client.keys(fleet.rig.keys.tree("access"))).items == []
+    ends = await fleet.ends(2)
+    assert sorted(note.how["code"] for note in ends) == [-15, 7]
+    assert {(note.instance, note.exec.action, note.how.get("error")) for note in ends} == {
+        ("web", "pod.exec", None)
+    }
+    assert {row["actor"] for row in rows} == {note.by for note in ends}
+    assert (await fleet.rig.client.keys(fleet.rig.keys.accesses(access.EXEC))).items == []
 
 
 async def test_r42_one_key_is_one_command_for_its_pod_node_and_purpose(fleet: Fleet) -> None:
@@ -179,7 +190,9 @@ async def test_r42_one_key_is_one_command_for_its_pod_node_and_purpose(fleet: Fl
     await dead(f"sleep 5001.{ME}")
 
 
-async def test_what_a_command_started_ends_with_its_connection_and_with_the_agent(fleet: Fleet) -> None:
+async def test_what_a_command_started_ends_with_its_connection_and_with_the_agent(
+    fleet: Fleet, rig: Agents, tmp_path: Path
+) -> None:
     nap = f"sleep 5002.{ME}"
     script = f"trap '' HUP INT; {nap} & setsid {nap} & (setsid sh -c '{nap}' &) ; echo on; wait"
     for cut in ("farmctl", "agent"):
@@ -194,7 +207,12 @@ async def test_what_a_command_started_ends_with_its_connection_and_with_the_agen
         await dead(f"sleep 5002.{ME}")
         _, err = await asyncio.to_thread(process.communicate)
         assert cut == "farmctl" or "the connection ended before the command did" in err
+        if cut == "farmctl":
+            assert [note.how["error"] for note in await fleet.ends(1)] == ["the connection was cut"]
     assert len(lives(f"sleep 5000.{ME}")) == 1
+    with program(rig, tmp_path):  # what a killed agent left is the next one's to note
+        found = sorted(str(note.how["error"]) for note in await fleet.ends(2))
+    assert found == ["the agent ended", "the connection was cut"]
 
 
 async def test_an_agent_runs_no_commands_unless_its_administrator_says_so(
@@ -304,8 +322,9 @@ async def test_who_does_not_keep_to_the_protocol_is_cut_off(
             with contextlib.suppress(ConnectionError):
                 for _ in range(2 * WINDOW // PIECE):
                     await socket.send_bytes(STDIN.to_bytes(4, "big") + bytes(PIECE))
-        assert json.loads(await socket.receive_str(timeout=60)) == {"failed": why}
+        assert await until(socket, "failed", why) == {"failed": why}
     await dead(f"sleep 5003.{ME}")
+    assert [note.how["error"] for note in await fleet.ends(1)] == [why]
 
 
 async def test_a_node_runs_few_commands_at_once_and_each_of_thousands_of_callers_gets_an_answer(
@@ -437,8 +456,9 @@ async def test_a_port_here_leads_to_the_pods_own_port_for_many_connections_and_t
         process.send_signal(signal.SIGINT)
         await asyncio.to_thread(process.communicate)
         assert process.returncode == 0
-        rows = (await fleet.ctl("audit", "list", "--action", "pod.port-forward-ended", "-o", "json")).json
-        assert rows["items"][0]["after"] == {"port": port, "connections": 21}
+        ends = [note.how for note in await fleet.ends(3) if note.exec.port == port]
+        assert sorted(how["connections"] for how in ends) == [0, 21]
+        assert [how for how in ends if "error" in how] == []
 
 
 async def test_who_forwards_ports_opens_each_stream_once_and_few(rig: Agents, tmp_path: Path) -> None:
@@ -456,7 +476,7 @@ async def test_who_forwards_ports_opens_each_stream_once_and_few(rig: Agents, tm
             async with aiohttp.ClientSession() as http, fleet.forwarded(http, port) as socket:
                 for each in sent:
                     await socket.send_str(each)
-                assert json.loads(await socket.receive_str(timeout=60)) == {"failed": why}
+                assert await until(socket, "failed", why) == {"failed": why}
         async with aiohttp.ClientSession() as http, fleet.forwarded(http, port) as socket:
             for number in range(3, 4 + CONNECTIONS):
                 await socket.send_str(json.dumps({"open": number}))

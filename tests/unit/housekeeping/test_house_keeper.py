@@ -143,7 +143,7 @@ async def test_the_status_is_written_on_change_only() -> None:
 async def test_its_items_are_the_chores_and_its_metrics_are_declared() -> None:
     async with house() as home:
         kind = Housekeeping(home.context)
-        assert set(kind.items()) == set(CHORES) == {"manifests", "audit", "leavings"}
+        assert set(kind.items()) == set(CHORES) == {"manifests", "audit", "leavings", "access"}
         assert kind.trusted()
         rows = {row.name: row for row in table()}
         assert "housekeeping" in rows["farmd_cycles_total"].labels["kind"]
