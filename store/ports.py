@@ -71,7 +71,7 @@ class Recorder(Protocol):
         """Set a gauge."""
 
     def forget(self, name: str, /, **labels: str) -> None:
-        """Export a series of a gauge no more."""
+        """Export a series no more."""
 
 
 class Lane(enum.Enum):

@@ -53,7 +53,7 @@ CONFIGURATION: dict[str, str] = {
     "agent.farm_ca": PLAIN,
     "agent.artifact_proxy": ADDRESS,
     "agent.secrets_dir": FILE,
-    **dict.fromkeys(("agent.cgroup", "agent.pod_metrics"), PLAIN),
+    **dict.fromkeys(("agent.cgroup", "agent.pod_metrics", "agent.owner_metrics"), PLAIN),
     **dict.fromkeys(("agent.log_to", "agent.log_hosts", "agent.log_ca"), PLAIN),
     **dict.fromkeys(("agent.exec", "agent.exec_unsigned"), PLAIN),
     **dict.fromkeys(("agent.secret_identities", "agent.secret_folder"), PLAIN),  # the names of files

@@ -22,7 +22,8 @@ class CountingRecorder:
         self.values[_key(name, labels)] = value
 
     def forget(self, name: str, /, **labels: str) -> None:
-        del self.values[_key(name, labels)]
+        key = _key(name, labels)
+        del (self.values if key in self.values else self.counts)[key]
 
 
 def _key(name: str, labels: dict[str, str]) -> tuple[str, ...]:

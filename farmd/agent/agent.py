@@ -36,7 +36,7 @@ from farmd.agent.secrets import Secrets
 from farmd.agent.state import StateDirectory
 from farmd.agent.supervisor import Supervisor
 from farmd.agent.templates import Templates
-from farmd.agent.usage import Usages
+from farmd.agent.usage import OwnerSums, Usages
 from farmd.agent.watcher import Checker, HealthWatcher
 from farmd.observe.progress import Progress
 from farmd.runtime import tasks
@@ -201,8 +201,9 @@ class Agent:
         self.usages = Usages(
             config.node,
             clock,
-            lambda: [pod.identity for pod in self.pods if pod.identity is not None],
+            lambda: self.pods,
             recorder if config.pod_metrics else None,
+            OwnerSums(recorder, config.owner_metrics, clock.now()) if config.owner_metrics else None,
         )
         self.forwarder = Forwarder(
             self.state,

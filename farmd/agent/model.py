@@ -78,6 +78,7 @@ class AgentConfig:
     secrets: SecretConfig = field(default_factory=SecretConfig)
     cgroup: str = "auto"
     pod_metrics: bool = False
+    owner_metrics: int = 20
     log_to: tuple[str, ...] = ()
     log_hosts: tuple[str, ...] = ()
     log_ca: str = ""

@@ -281,6 +281,15 @@ class AgentSection(Section, frozen=True):
     pod_metrics: Annotated[
         bool, key("Export what each pod uses as metrics, of at most 200 pods; eight series for each.")
     ] = False
+    owner_metrics: Annotated[
+        int,
+        key(
+            "Export what the pods of each owner use together, of at most so many owners; ten series for each."
+            " The others are summed as one. 0: none.",
+            ge=0,
+            le=1000,
+        ),
+    ] = 20
     log_to: Annotated[
         list[str],
         key(

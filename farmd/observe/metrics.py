@@ -2,8 +2,8 @@
 
 Names follow Prometheus' conventions: one prefix, base units, ``_total`` for counters. A label takes
 its values from a closed set and never from an id, a node or a name, because a fleet of ten thousand items
-must not make ten thousand series. The exceptions are ``owner`` and ``item``, of which a farm exports few
-at a time (``farmd/work/owner.py``). A process exports the metrics of its role alone.
+must not make ten thousand series. The exceptions are ``owner`` and ``item``, of which a process exports few
+at a time (``farmd/work/owner.py``, ``farmd/agent/usage.py``). It exports the metrics of its role alone.
 ``docs/metrics.md`` is rendered from this table and a test keeps both equal; alert rules are checked against
 the table. What one kind of work alone measures stands in its own ``metrics.py``, which the registry names.
 """
@@ -27,7 +27,7 @@ Role = Literal["farm", "agent", "both"]
 # The labels without a closed set, and what their values are.
 OPEN_LABELS = {
     "version": "the version",
-    "owner": "the name of an owner that is short of pods",
+    "owner": "the name of an owner; of agents the `id` of its pods' manifest, or `(others)`",
     "item": "the name of an item whose file asks for it",
     "pod": "the name of an instance on a node with agent.pod_metrics",
 }
@@ -334,6 +334,27 @@ def table() -> tuple[Metric, ...]:
                 ("tasks", "Processes and threads of a pod"),
                 ("disk_read_bytes", "Bytes that a pod read from disks"),
                 ("disk_written_bytes", "Bytes that a pod wrote to disks"),
+            )
+        ),
+        *(
+            Metric(
+                f"farmd_owner_{name}",
+                "counter" if name.endswith("_total") else "gauge",
+                f"{text}, of this node; for at most agent.owner_metrics owners.",
+                {"owner": ()},
+                role="agent",
+            )
+            for name, text in (
+                ("cpu_seconds_total", "Seconds of CPU that pods of an owner used"),
+                ("cpu_throttled_seconds_total", "Seconds for which limits of CPU held pods of an owner back"),
+                ("cpu_requested_cores", "The cores that the running pods of an owner ask for"),
+                ("memory_bytes", "The memory that pods of an owner use"),
+                ("memory_requested_bytes", "The memory that the running pods of an owner ask for"),
+                ("oom_kills_total", "Processes of pods of an owner that the kernel killed at their limit"),
+                ("tasks", "Processes and threads of pods of an owner"),
+                ("disk_read_bytes_total", "Bytes that pods of an owner read from disks"),
+                ("disk_written_bytes_total", "Bytes that pods of an owner wrote to disks"),
+                ("measured_pods", "Pods of an owner whose use is known, by their control groups"),
             )
         ),
         *(

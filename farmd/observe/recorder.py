@@ -59,10 +59,11 @@ class Metrics:
         found.set(value)
 
     def forget(self, name: str, /, **labels: str) -> None:
-        """Export this series of a gauge no more."""
-        self._labelled(name, "gauge", labels)
+        """Export this series no more."""
+        kind = self._rows[name].kind if name in self._rows else "gauge"
+        self._labelled(name, kind, labels)
         self._made[name].remove(*(labels[label] for label in self._rows[name].labels))
-        del self._known[(name, "gauge", *labels.items())]
+        del self._known[(name, kind, *labels.items())]
 
     def _labelled(self, name: str, kind: Kind, labels: dict[str, str]) -> Counter | Gauge | Histogram:
         key = (name, kind, *labels.items())

@@ -64,6 +64,7 @@ def build_agent(dependencies: Dependencies) -> Built:
         ),
         cgroup=section.cgroup,
         pod_metrics=section.pod_metrics,
+        owner_metrics=section.owner_metrics,
         log_to=tuple(section.log_to),
         log_hosts=tuple(section.log_hosts),
         log_ca=section.log_ca,

@@ -19,17 +19,19 @@ from prometheus_client import CollectorRegistry
 from farmd.agent import cgroups, group, usage
 from farmd.agent.cgroups import Cgroups, values
 from farmd.agent.errors import StartFailed
-from farmd.agent.model import Identity
+from farmd.agent.health import Damper
+from farmd.agent.model import Identity, Record
+from farmd.agent.pod import Pod
 from farmd.agent.runtimes.process import Processes
 from farmd.agent.runtimes.runtime import Launch
 from farmd.agent.state import StateDirectory
-from farmd.agent.usage import Usages
+from farmd.agent.usage import OwnerSums, Usages
 from farmd.agent.users import Users
 from farmd.observe.recorder import Metrics
 from store.containers import Limits
 from store.manifests import Manifest
 from store.presence import start_ticks
-from store.reality import Usage
+from store.reality import Exit, Usage
 from tests.still_clock import StillClock
 
 MEMORY = Limits(memory=64 << 20)
@@ -137,7 +139,8 @@ async def test_usage_is_read_from_a_group_and_cores_are_those_since_the_last_tim
     begun = clock.now()
     identity = Identity(instance="web", manifest="", start="s1", started=begun - 8, group=str(tmp_path))
     registry = CollectorRegistry()
-    usages = Usages("n1", clock, lambda: [identity], Metrics(registry, "agent"))
+    pods = [Pod(Record(instance="web"), Damper(0.0), identity=identity)]
+    usages = Usages("n1", clock, lambda: pods, Metrics(registry, "agent"))
     await usages.look()
     assert usages.found["web"] == Usage(
         at=begun, cores=0.5, cpu_seconds=4.0, throttled_seconds=0.5, memory=1000, memory_peak=1000, pids=2,
@@ -154,6 +157,69 @@ async def test_usage_is_read_from_a_group_and_cores_are_those_since_the_last_tim
     await usages.look()
     assert usages.found == {}
     assert registry.get_sample_value("farmd_pod_oom_kills", {"pod": "web"}) is None
+
+
+class Owners:
+    """The pods of a node without a kernel, and what is exported of their owners."""
+
+    def __init__(self, most: int) -> None:
+        self.registry = CollectorRegistry()
+        self.sums = OwnerSums(Metrics(self.registry, "agent"), most, begun=100.0)
+        self.pods: dict[str, Pod] = {}
+        self.used: dict[str, tuple[str, Usage]] = {}
+
+    def runs(self, instance: str, start: str, started: float, usage: Usage, *ends: Exit) -> None:
+        identity = Identity(instance=instance, manifest="", start=start, started=started)
+        manifest = Manifest(id=instance.partition("~")[0], command=["x"], resources={"cpu": 2, "memory": 50})
+        record = Record(instance=instance, exits=list(ends))
+        self.pods[instance] = Pod(record, Damper(0.0), manifest=manifest, identity=identity)
+        self.used[instance] = (start, usage)
+
+    def told(self, metric: str, owner: str) -> float | None:
+        self.sums.export(list(self.pods.values()), self.used)
+        return self.registry.get_sample_value(f"farmd_owner_{metric}", {"owner": owner})
+
+
+def test_the_pods_of_an_owner_are_summed_and_counters_count_what_this_agent_saw() -> None:
+    node = Owners(most=20)
+    node.runs("web~1", "s1", 50.0, Usage(cpu_seconds=1000.0, memory=30, pids=2))  # before the agent
+    node.runs("web~2", "s2", 101.0, Usage(cpu_seconds=4.0, memory=12, pids=1))
+    assert node.told("cpu_seconds_total", "web") == 4.0
+    assert [node.told(each, "web") for each in ("memory_bytes", "tasks", "measured_pods")] == [42, 3, 2]
+    assert node.told("cpu_requested_cores", "web") == 4.0
+    assert node.told("memory_requested_bytes", "web") == 100.0
+    node.runs("web~1", "s1", 50.0, Usage(cpu_seconds=1003.0))
+    node.runs("web~2", "s3", 120.0, Usage(cpu_seconds=2.0))  # started again: its counters began again
+    assert node.told("cpu_seconds_total", "web") == 9.0
+    assert node.told("cpu_seconds_total", "web") == 9.0
+    node.pods, node.used = {"web~1": Pod(Record(instance="web~1"), Damper(0.0))}, {}
+    assert [node.told(each, "web") for each in ("cpu_seconds_total", "memory_bytes")] == [9.0, 0.0]
+
+
+def test_an_owners_kills_for_memory_count_once_also_where_the_group_went_with_its_process() -> None:
+    node = Owners(most=20)
+    node.runs("web", "s1", 101.0, Usage(oom_kills=1), Exit(at=90.0, code=-9, cause="oom"))
+    assert node.told("oom_kills_total", "web") == 1  # of a child of it; what was before the agent is not
+    node.runs("web", "s2", 130.0, Usage(), Exit(at=120.0, code=-9, cause="oom"))
+    assert node.told("oom_kills_total", "web") == 1
+    ends = [Exit(at=float(at), code=-9, cause="oom") for at in (120, 131, 132)]
+    node.runs("web", "s4", 133.0, Usage(), *ends)
+    assert node.told("oom_kills_total", "web") == 3
+    node.used.clear()
+    assert node.told("oom_kills_total", "web") == 3
+
+
+def test_owners_without_room_for_their_own_series_are_summed_as_one() -> None:
+    node = Owners(most=1)
+    node.runs("b", "s1", 101.0, Usage(cpu_seconds=1.0))
+    assert node.told("cpu_seconds_total", "b") == 1.0
+    node.runs("a", "s2", 101.0, Usage(cpu_seconds=2.0))
+    node.runs("c", "s3", 101.0, Usage(cpu_seconds=4.0))
+    assert node.told("cpu_seconds_total", "(others)") == 6.0
+    assert [node.told("cpu_seconds_total", each) for each in "abc"] == [None, 1.0, None]
+    del node.pods["b"], node.pods["c"]
+    node.runs("a", "s2", 101.0, Usage(cpu_seconds=7.0))
+    assert [node.told("cpu_seconds_total", each) for each in ("a", "b", "(others)")] == [5.0, None, None]
 
 
 def test_a_kernel_without_cgroup_kill_is_told_of_each_process_in_the_group_and_below(tmp_path: Path) -> None:
