@@ -24,13 +24,14 @@ from farmd.agent.runtimes.runtime import Execution
 from farmd.agent.secrets import SecretConfig
 from store.access import Exec
 from store.artifacts import Artifact
-from store.containers import Container, File, Mount, Secret
+from store.containers import Container, File, Mount, OnChange, Secret
 from store.manifests import AfterStop, HealthCheck, Init, Logs, Manifest, Port, Restart, Sidecar, Stop
 from store.peers import Peer
 from tests.age import files, identity, memory_folder, sealed
 from tests.agents import FAST, Agents, Running, alive, kill, logged, sha_of
 from tests.engine import IMAGE
 from tests.fleet import eventually
+from tests.integration.test_agent_templates import farm_of
 from tests.systemd import INSIDE
 from tests.web_servers import serving
 
@@ -323,6 +324,43 @@ async def test_it_sees_its_files_secrets_and_mounts(rig: Agents, tmp_path: Path)
     # What a volume holds outlives its container or unit.
     await rig.want(maker(RICH)(f"ls /srv/data; echo end; {WAITS}", mounts=[data]))
     assert await logged(running, "end") == "x\nend\n"
+
+
+async def test_r45_its_rendered_files_change_in_place_and_it_is_told(rig: Agents, tmp_path: Path) -> None:
+    shared = tmp_path / "shared"
+    shared.mkdir(mode=0o777)
+    shared.chmod(0o777)
+    text = '{% for each in service("hello") %}to {{ each.hostport }}{% endfor %}'
+
+    def pod(**change: Any) -> Manifest:
+        return maker(RICH)(
+            f"trap 'cat /srv/up.conf; echo \" told\"' HUP; cat /srv/up.conf; echo ' begun'; {WAITS}",
+            files=[File(path="/srv/up.conf", template=text, on_change=OnChange(**change))],
+            mounts=[Mount(type="bind", source=str(shared), target="/srv/shared")],
+        )
+
+    async with farm_of(rig, hello=[("10.0.0.7", 81)]) as farm:
+        running = await rig.agent()
+        await rig.want(pod(do="signal"))
+        await logged(running, "to 10.0.0.7:81 begun")
+        began = await rig.until(lambda reality: reality.phase == "running")
+        await farm.tell("hello", ("10.0.0.8", 82))
+        await logged(running, "to 10.0.0.8:82 told")
+        await rig.want(pod(do="command", command=["/bin/sh", "-c", "cp /srv/up.conf /srv/shared/copy"]))
+        await logged(running, "to 10.0.0.8:82 begun")
+        second = await rig.until(lambda reality: reality.pid not in (0, began.pid))
+        await farm.tell("hello", ("10.0.0.9", 83))
+
+        async def copied() -> bool:
+            copy = shared / "copy"
+            return copy.exists() and copy.read_text() == "to 10.0.0.9:83"
+
+        await eventually(copied, what="what the command copied")
+        assert (await rig.realities())["web"].pid == second.pid
+        await rig.want(pod(do="restart"))
+        await logged(running, "to 10.0.0.9:83 begun")
+        await farm.tell("hello", ("10.0.0.10", 84))
+        await logged(running, "to 10.0.0.10:84 begun")
 
 
 async def test_it_sees_its_sealed_secrets_which_are_in_memory_alone(rig: Agents, tmp_path: Path) -> None:
