@@ -14,9 +14,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
 from pathlib import Path
-from typing import Any, BinaryIO, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, Generic, TypeVar
 
 from store.errors import CredentialInvalid
+
+if TYPE_CHECKING:
+    import ssl
 
 # Addresses that would give secrets away: as they are told to people, and those that nothing here asks.
 #
@@ -139,6 +142,22 @@ def unreadable(field: str, path: str, error: OSError | ValueError) -> Credential
     """The error of a file that cannot be read, with the system's reason."""
     reason = getattr(error, "strerror", None) or str(error)
     return invalid(field, f"{path!r} ({reason})", "a readable file")
+
+
+def authorities(field: str, path: str) -> ssl.SSLContext:
+    """Whom servers are believed to be: the authorities of a file, or the machine's if the path is empty.
+
+    Raises:
+        CredentialInvalid: the file cannot be used.
+    """
+    import ssl
+
+    try:
+        return ssl.create_default_context(cafile=path or None)
+    except ssl.SSLError as error:
+        raise invalid(field, f"no certificates in {path!r}", "a file of authorities (PEM)") from error
+    except (OSError, ValueError) as error:
+        raise unreadable(field, path, error) from error
 
 
 def content(field: str, path: str, *, may_be_empty: bool = False) -> bytes:

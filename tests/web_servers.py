@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
@@ -13,23 +14,27 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 @asynccontextmanager
-async def serving(handler: Handler, port: int = 0, host: str = "127.0.0.1") -> AsyncIterator[str]:
+async def serving(
+    handler: Handler, port: int = 0, host: str = "127.0.0.1", tls: ssl.SSLContext | None = None
+) -> AsyncIterator[str]:
     """A server on loopback that answers every path so; its address."""
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", handler)
-    async with serving_app(app, port, host) as address:
+    async with serving_app(app, port, host, tls) as address:
         yield address
 
 
 @asynccontextmanager
-async def serving_app(app: web.Application, port: int = 0, host: str = "127.0.0.1") -> AsyncIterator[str]:
+async def serving_app(
+    app: web.Application, port: int = 0, host: str = "127.0.0.1", tls: ssl.SSLContext | None = None
+) -> AsyncIterator[str]:
     """A server on loopback with the routes of an application; its address."""
     runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
     await runner.setup()
     listening = socket.create_server((host, port))
-    await web.SockSite(runner, listening).start()
+    await web.SockSite(runner, listening, ssl_context=tls).start()
     try:
-        yield f"http://{host}:{listening.getsockname()[1]}"
+        yield f"{'https' if tls else 'http'}://{host}:{listening.getsockname()[1]}"
     finally:
         # asyncio forgets a connection that it accepts right before it stops to listen.
         asyncio.get_running_loop().remove_reader(listening)

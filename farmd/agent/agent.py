@@ -325,6 +325,7 @@ class Agent:
                 for runtime in self.runtimes:
                     await runtime.close()
                 await self._artifacts.close()
+                await self._templates.close()
                 await self._endpoints.close()
                 await self._checker.close()
                 self._leases.close()

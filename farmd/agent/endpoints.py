@@ -8,7 +8,6 @@ endpoints stay while no farm answers.
 from __future__ import annotations
 
 import asyncio
-import ssl
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
@@ -19,9 +18,12 @@ import structlog
 
 from farmd.agent.errors import StartFailed
 from farmd.runtime.wake import within
+from store import credentials
 from store.consul.client import ConsulClient
+from store.credentials import CredentialFiles
 from store.errors import StoreError
 from store.farms import Member
+from store.http import reason
 from store.keys import Keys
 from store.named import records
 from store.ports import Clock, Rng
@@ -66,10 +68,11 @@ class Endpoints:
     """The services that templates of this node's pods ask for; ``changed`` is called with the name of one."""
 
     def __init__(self, client: ConsulClient, keys: Keys, clock: Clock, rng: Rng, ca: str) -> None:
-        self._client, self._keys, self._clock, self._rng, self._ca = client, keys, clock, rng, ca
+        self._client, self._keys, self._clock, self._rng = client, keys, clock, rng
         self._services: dict[str, _Followed] = {}
         self._wanted: dict[str, frozenset[str]] = {}
         self._http: aiohttp.ClientSession | None = None
+        self._tls = CredentialFiles([ca], lambda: credentials.authorities("agent.farm_ca", ca))
         self.changed: Callable[[str], None] = lambda _: None
 
     def want(self, holder: str, names: Collection[str]) -> None:
@@ -137,9 +140,11 @@ class Endpoints:
                     await self._clock.sleep(PAUSE_SECONDS)  # a proxy in between may answer at once
                 index = answer.index
                 self._take(name, service, [_told(each) for each in answer.items])
-            except (StoreError, aiohttp.ClientError, OSError, TimeoutError, msgspec.MsgspecError) as error:
-                service.trouble = str(error) or type(error).__name__
-                log.info("endpoints.unanswered", service=name, reason=service.trouble)
+            except (StoreError, OSError, msgspec.MsgspecError) as error:
+                why = str(error) or type(error).__name__
+                if why != service.trouble:
+                    log.warning("endpoints.unanswered", service=name, reason=why)
+                service.trouble = why
                 farms = farms[1:]
                 await self._clock.sleep(pause * self._rng.uniform(0.5, 1.5))
                 pause = min(2 * pause, LONGEST_PAUSE)
@@ -167,11 +172,20 @@ class Endpoints:
         """The status and the answer of a farm.
 
         Raises:
-            OSError, aiohttp.ClientError: there is none that helps.
+            OSError: there is none that helps. CredentialInvalid: the file of authorities cannot be used.
         """
+        try:
+            return await self._asked(farm, name, index)
+        except (aiohttp.ClientError, TimeoutError) as error:
+            refused = isinstance(error, aiohttp.ClientConnectorCertificateError)
+            hint = "; agent.farm_ca names the authorities of farms" if refused else ""
+            raise OSError(f"{farm}: {reason(error)}{hint}") from error
+
+    async def _asked(self, farm: str, name: str, index: int) -> tuple[int, _Answer]:
         url = f"{farm.rstrip('/')}/v1/services/{name}/endpoints"
         params = {"index": str(index), "wait": f"{WAIT_SECONDS}s"}
-        async with self._session().get(url, params=params, allow_redirects=False) as answer:
+        tls = self._tls() if farm.startswith("https:") else True
+        async with self._session().get(url, params=params, allow_redirects=False, ssl=tls) as answer:
             if answer.status == 404:
                 return 404, _Answer(0, [])
             if answer.status != 200:
@@ -185,9 +199,8 @@ class Endpoints:
 
     def _session(self) -> aiohttp.ClientSession:
         if self._http is None:
-            tls = ssl.create_default_context(cafile=self._ca or None)
             self._http = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=0, ssl=tls),
+                connector=aiohttp.TCPConnector(limit=0),
                 cookie_jar=aiohttp.DummyCookieJar(),
                 timeout=aiohttp.ClientTimeout(total=ANSWER_SECONDS, sock_connect=CONNECT_SECONDS),
             )

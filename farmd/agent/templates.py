@@ -31,6 +31,7 @@ log = structlog.get_logger()
 
 RETRY_SECONDS = 30.0
 COMMAND_SECONDS = 30.0
+END_SECONDS = 2.0
 # Endpoints that change all the time change the files of a pod at most so often.
 PAUSE_SECONDS = 1.0
 # And restart it at most so often: a restarted pod of the service itself changes the endpoints of all others.
@@ -65,6 +66,7 @@ class Templates:
     rng: Rng
     wake: Callable[[], None]
     _kept: dict[str, _Kept] = field(default_factory=dict, init=False)
+    _ending: set[asyncio.Task[None]] = field(default_factory=set, init=False)
 
     def __post_init__(self) -> None:
         self.renderer.endpoints.changed = self._changed
@@ -85,7 +87,14 @@ class Templates:
         pod.files_problem, pod.stale = "", ""
         if (kept := self._kept.pop(pod.instance, None)) is not None:
             kept.task.cancel()
+            self._ending.add(kept.task)
+            kept.task.add_done_callback(self._ending.discard)
             self.renderer.endpoints.want(pod.instance, ())
+
+    async def close(self) -> None:
+        """Wait a moment for the end of what is rendered right now."""
+        if self._ending:
+            await asyncio.wait(self._ending, timeout=END_SECONDS)
 
     def _changed(self, service: str) -> None:
         for kept in self._kept.values():

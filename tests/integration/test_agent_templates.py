@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +20,7 @@ from store.containers import File, OnChange
 from store.farms import Member
 from store.manifests import Manifest, Port
 from tests.agents import Agents, Running, shell
+from tests.certificates import authority, issue
 from tests.fleet import eventually
 from tests.web_servers import serving
 
@@ -63,10 +67,12 @@ class Farm:
 
 
 @asynccontextmanager
-async def farm_of(rig: Agents, **told: list[tuple[str, int]]) -> AsyncIterator[Farm]:
+async def farm_of(
+    rig: Agents, tls: ssl.SSLContext | None = None, **told: list[tuple[str, int]]
+) -> AsyncIterator[Farm]:
     """A farm that agents find where farms are."""
     farm = Farm(told)
-    async with serving(farm.answer) as address:
+    async with serving(farm.answer, tls=tls) as address:
         await rig.client.put(
             f"{rig.keys.tree('farms')}f1", codec.encode(Member(id="f1", version="1", address=address))
         )
@@ -236,3 +242,27 @@ async def test_r45_pods_whose_template_asks_for_their_own_service_do_not_restart
             seen = await rig.until(lambda reality, pid=pid: reality.pid not in (0, pid))  # type: ignore[misc]
         await farm.tell("hello", ("10.0.0.7", 81))
         await rig.until(lambda reality: "restarts for it at most every 4 s" in reality.reason)
+
+
+async def test_r45_a_farm_is_asked_over_tls_only_if_its_certificate_is_trusted_and_why_not_is_told(
+    rig: Agents, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(endpoints, "FIRST_SECONDS", 3.0)
+    for name in ("ca", "other"):
+        authority(tmp_path, name)
+    issue(tmp_path, "farm", "IP:127.0.0.1")
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    tls.load_cert_chain(tmp_path / "farm.pem", tmp_path / "farm.key")
+    trusted = tmp_path / "trusted.pem"
+    async with farm_of(rig, tls, hello=[("10.0.0.7", 81)]):
+        running = await rig.agent(farm_ca=str(trusted))
+        await rig.want(templated())
+        await rig.until(lambda reality: f"agent.farm_ca: found '{trusted}' (No such file" in reality.reason)
+        trusted.write_text("no certificate")
+        await rig.until(lambda reality: "agent.farm_ca: found no certificates in" in reality.reason)
+        shutil.copy(tmp_path / "other.pem", trusted)
+        refused = await rig.until(lambda reality: "its certificate is refused: " in reality.reason)
+        assert "; agent.farm_ca names the authorities of farms" in refused.reason
+        assert "\n" not in refused.reason
+        shutil.copy(tmp_path / "ca.pem", trusted)  # it is read again without a restart
+        await lines(running, "server 10.0.0.7:81;", "begun")

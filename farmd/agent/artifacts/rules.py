@@ -207,9 +207,9 @@ class Rules:
             StartFailed: the file cannot be used.
         """
         try:
-            return ssl.create_default_context(cafile=self.config.ca or None)
-        except (OSError, ValueError) as error:
-            raise StartFailed(f"agent.artifact_ca: {self.config.ca} cannot be read: {error}") from error
+            return credentials.authorities("agent.artifact_ca", self.config.ca)
+        except CredentialInvalid as error:
+            raise StartFailed(error.message) from error
 
 
 class Forbidden(OSError):

@@ -23,6 +23,7 @@ from typing import Any, Protocol
 from farmd.agent.forwarding.stream import Origin
 from farmd.agent.logs import LogLine
 from store import credentials
+from store.errors import CredentialInvalid
 from store.log_destinations import Destination
 from store.manifests import MAIN
 
@@ -256,6 +257,18 @@ def _connected(addresses: Sequence[tuple[Any, ...]], seconds: float) -> socket.s
     raise failed
 
 
+def _trusted(authorities: str) -> ssl.SSLContext:
+    """Whom servers are believed to be.
+
+    Raises:
+        OSError: the file cannot be used.
+    """
+    try:
+        return credentials.authorities("agent.log_ca", authorities)
+    except CredentialInvalid as error:
+        raise OSError(error.message) from error
+
+
 class Connection:
     """A syslog server by TCP, with TLS or without."""
 
@@ -293,7 +306,7 @@ class Connection:
         made = _connected(addresses, CONNECT_SECONDS)
         try:
             if self._to.kind == "tls":
-                context = ssl.create_default_context(cafile=self._authorities or None)
+                context = _trusted(self._authorities)
                 made = context.wrap_socket(made, server_hostname=self._to.host)
             # What the kernel took is lost with the connection.
             made.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BYTES)
