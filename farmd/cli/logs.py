@@ -133,7 +133,7 @@ async def stream(
         at = url.partition("://")[2].partition("/")[0]
         raise AgentUnavailable(
             f"node {node!r}: its agent does not answer at {at}: {reason(error)}",
-            hint=TRUST if isinstance(error, aiohttp.ClientSSLError) else far(invocation),
+            hint=remedy(invocation, url, error),
         ) from error
     if unstarted and not wrote:
         raise NotFound(unstarted, kind="pods", id=instance)
@@ -167,8 +167,15 @@ async def asked(
     return url, headers, denied
 
 
-def far(invocation: Invocation) -> str:
-    """What to do where an agent of another datacenter does not answer."""
+def remedy(invocation: Invocation, url: str, error: BaseException) -> str:
+    """What to do where an agent does not answer: about certificates, or about one of another datacenter."""
+    import aiohttp
+
+    connected = not isinstance(error, aiohttp.ClientConnectorError)
+    # A server that wants a certificate of its caller disconnects after the handshake.
+    cut = connected and isinstance(error, aiohttp.ClientOSError | aiohttp.ServerDisconnectedError)
+    if isinstance(error, aiohttp.ClientSSLError) or (cut and url.startswith("https:")):
+        return TRUST
     name = invocation.datacenter
     return f"agents are asked directly, not through Consul: run this in datacenter {name}" if name else ""
 

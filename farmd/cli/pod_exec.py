@@ -15,7 +15,7 @@ import aiohttp
 import click
 
 from farmd.cli.invocation import Invocation
-from farmd.cli.logs import TRUST, far
+from farmd.cli.logs import remedy
 from farmd.cli.names import pods
 from farmd.cli.options import command
 from farmd.cli.pod import locate
@@ -103,9 +103,9 @@ async def entered(
     except Broken as error:
         raise AgentUnavailable(f"node {node!r}: its agent does not keep to the protocol: {error}") from error
     except (aiohttp.ClientError, TimeoutError, ConnectionError) as error:
-        trust = TRUST if isinstance(error, aiohttp.ClientSSLError) else far(invocation)
         raise AgentUnavailable(
-            f"node {node!r}: its agent does not answer at {base}: {reason(error)}", hint=trust
+            f"node {node!r}: its agent does not answer at {base}: {reason(error)}",
+            hint=remedy(invocation, base, error),
         ) from error
 
 
