@@ -184,7 +184,7 @@ class ClusterState:
         """
         placement, system = request.manifest.placement, request.manifest.system
         needs = needed(request.manifest)
-        rules = codec.encode([placement.constraints, placement.tolerations, placement.pod_affinity])
+        rules = msgspec.json.encode([placement.constraints, placement.tolerations, placement.pod_affinity])
         key = (request.selector, rules, system, needs, request.among)
         found = self._suitable.get(key)
         if found is None:
