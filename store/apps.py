@@ -7,6 +7,7 @@ app may have made is named by one of its trackers.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import lzma
 import zlib
@@ -39,7 +40,7 @@ MAX_ADOPTED = 100
 ALL = "*"
 
 
-class TypedReference(msgspec.Struct, frozen=True, order=True, omit_defaults=True, kw_only=True):
+class TypedReference(msgspec.Struct, frozen=True, order=True, omit_defaults=True, kw_only=True, dict=True):
     """An object as its file names it; ``namespace`` is empty for farmd's own and for cluster-scoped ones."""
 
     api_version: str = msgspec.field(name="apiVersion", default=API_VERSION)
@@ -60,6 +61,10 @@ class TypedReference(msgspec.Struct, frozen=True, order=True, omit_defaults=True
 
     def __str__(self) -> str:
         """Its identity, which knows neither id nor version: ``rc/web``, ``deployment.apps/shop/web``."""
+        return self._text
+
+    @functools.cached_property
+    def _text(self) -> str:  # a farm asks some thirty times while it makes an object
         if self.own:
             return f"{self.kind}/{self.name}"
         place = f"{self.namespace}/" if self.namespace else ""

@@ -8,6 +8,7 @@ says, in the first half of its time.
 from __future__ import annotations
 
 import email.utils
+import functools
 import math
 import ssl
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -257,7 +258,7 @@ class KubernetesTransport:
     def _head(self, request: ApiRequest, login: RequestIdentity, more: str = "") -> bytes:
         """The head of a request; ``more`` goes into its query."""
         typed = {"Content-Type": request.content_type} if request.body else {}
-        query = "&".join(filter(None, (urlencode(request.params) if request.params else "", more)))
+        query = "&".join(filter(None, (_query(tuple(request.params)), more)))
         target = f"{self._base}{quote(request.path, safe='/:~.-_')}" + (f"?{query}" if query else "")
         headers = {
             **login.headers,
@@ -296,6 +297,11 @@ def retry_after(error: KubernetesError) -> float | None:
     """Seconds for which the server asked to be left alone; None: it did not."""
     told = str(error.fields.get("retry_after", ""))
     return min(float(told), MAX_RETRY_AFTER_SECONDS) if told.isdecimal() else None
+
+
+@functools.lru_cache(64)
+def _query(params: tuple[tuple[str, str], ...]) -> str:
+    return urlencode(params)
 
 
 def _code(status: int) -> str:
