@@ -53,6 +53,9 @@ INIT, AFTER_STOP, SIDECARS = "init.1", "after-stop.1", "sidecars.1"
 """The agent runs commands before a workload begins and after it ended, and programs beside it (R43); an older
 one would leave them out. The farm places such pods only on agents that do."""
 
+CONTAINER_INIT = "container-init.1"
+"""The agent runs the commands of ``init`` of containers, too; an older one would refuse such a pod."""
+
 RESTART_AFTER = "restart-after.1"
 """The agent restarts a pod that stays unhealthy (``health.restart_after``); an older one would let it be."""
 
@@ -98,7 +101,7 @@ PROCESS_FILES = "files.process"
 REGISTRY = "registry."
 """Begins the feature of an agent that knows the registry of artifacts of that name."""
 
-CONTAINER_FEATURES = (HOST_IP, INTERNAL_NETWORKS, FILE_ENCODINGS, TMPFS_OPTIONS, IO_WEIGHT)
+CONTAINER_FEATURES = (HOST_IP, INTERNAL_NETWORKS, FILE_ENCODINGS, TMPFS_OPTIONS, IO_WEIGHT, CONTAINER_INIT)
 """What agents learned after their first containers; an older one would leave it out in silence."""
 
 APART = "containers.apart"
@@ -146,6 +149,7 @@ def needed_of_farm(manifest: Manifest) -> list[str]:
         SECRETS: bool(manifest.sealed),
         LIMITS: limits_process(manifest),
         INIT: bool(manifest.init),
+        CONTAINER_INIT: inits_container(manifest),
         AFTER_STOP: bool(manifest.after_stop),
         TEMPLATES: any(file.template for file in manifest.files),
         PROCESS_FILES: has_process_files(manifest),
@@ -161,6 +165,11 @@ def _has_zstd(manifest: Manifest) -> bool:
 def limits_process(manifest: Manifest) -> bool:
     """Whether a manifest limits a process, for which its agent needs control groups."""
     return manifest.runtime == "process" and manifest.limits != Limits()
+
+
+def inits_container(manifest: Manifest) -> bool:
+    """Whether commands run before a container begins."""
+    return manifest.runtime == "container" and bool(manifest.init)
 
 
 def has_process_files(manifest: Manifest) -> bool:
@@ -197,6 +206,7 @@ def needed(manifest: Manifest) -> tuple[str, ...]:
         RESTART_AFTER: manifest.health is not None and manifest.health.restart_after > 0,
         LOGS: bool(log_destinations.elsewhere(manifest.logs.to)),
         INIT: bool(manifest.init),
+        CONTAINER_INIT: inits_container(manifest),
         AFTER_STOP: bool(manifest.after_stop),
         SIDECARS: bool(manifest.sidecars),
         ARTIFACTS: bool(manifest.artifacts),

@@ -426,13 +426,16 @@ def _of_stages(manifest: Manifest) -> Iterator[Mistake]:
     """What cannot work of the commands before and after the workload."""
     stages: dict[str, Sequence[Init | AfterStop]] = {"init": manifest.init, "after_stop": manifest.after_stop}
     for name, steps in stages.items():
-        if steps and manifest.runtime == "container":
+        if steps and manifest.runtime == "container" and name != "init":
             yield name, f"{len(steps)}", "nothing: only the runtimes 'process' and 'systemd' have it"
         if len(steps) > MOST_STEPS:
             yield name, f"{len(steps)} commands", f"at most {MOST_STEPS}"
         for at, step in enumerate(steps):
             if not step.command or not step.command[0]:
                 yield f"{name}[{at}].command", step.command, "at least the program to run"
+    if manifest.init and manifest.runtime == "container" and manifest.stop_after > 0:
+        expected = "no commands: a container with stop_after has none"
+        yield "init", len(manifest.init), expected
     for at, init in enumerate(manifest.init):
         if not 0 < init.timeout <= LONGEST_INIT:
             yield f"init[{at}].timeout", init.timeout, f"more than 0 and at most {LONGEST_INIT:g} seconds"

@@ -28,7 +28,7 @@ from farmd.agent.pod import Leave, Pod, describe
 from farmd.agent.pods import Pods
 from farmd.agent.ports import PortRange
 from farmd.agent.rendering import Rendered, Renderer
-from farmd.agent.runtimes.runtime import Busy, Ended, Launch, Runtime, Runtimes
+from farmd.agent.runtimes.runtime import Busy, Ended, InitFailed, Launch, Runtime, Runtimes, Unwanted
 from farmd.agent.secrets import NOTHING, Opened
 from farmd.agent.state import StateDirectory
 from farmd.agent.templates import Templates
@@ -106,6 +106,8 @@ class Lifecycle:
             rendered=rendered,
             peers=self.pods.peers(pod.record),
             kept=pod.record.keeps(pod.record.manifest),
+            wanted=lambda: pod.record.wanted and pod.record.manifest == launch.sha,
+            tell=lambda at, attempt: self._tell(pod, Stages(start, "init", at, attempt)),
             # An intent tells the counter of what an older agent started; without the store it stays unknown.
             restart=pod.record.restart if pod.record.restarted >= 0 else -1,
         )
@@ -132,11 +134,30 @@ class Lifecycle:
             if found is None:
                 raise
             identity = found
+        except (InitFailed, Unwanted) as error:
+            self._gave_up(pod, error)
+            return
+        finally:
+            pod.stages = None
         pod.start_failed = False
         pod.change(reason="")
         self._count("restarted" if again else "started")
         log.info("pod.started", instance=pod.instance, pid=identity.pid, manifest=identity.manifest[:12])
         self.attach(pod, identity)
+
+    def _gave_up(self, pod: Pod, error: InitFailed | Unwanted) -> None:
+        """Record the end of a start whose workload never began."""
+        log.info("pod.not_started", instance=pod.instance, code=error.code, reason=error.message)
+        if isinstance(error, InitFailed):
+            end = Exit(self.clock.now(), error.fields["exit_code"])
+            pod.ended(end, why=error.message, mono=self.clock.mono())
+        else:
+            pod.change(start="")
+        self.pods.save(pod)
+
+    def _tell(self, pod: Pod, stages: Stages) -> None:
+        pod.stages = stages
+        self.wake()
 
     async def _ready(self, pod: Pod, start: str) -> tuple[Manifest, Opened, Rendered, Mapping[str, int]]:
         """The manifest that is wanted, its open secrets, its rendered files, and its ports. Another one may
@@ -214,7 +235,7 @@ class Lifecycle:
     def _stages(self, pod: Pod, manifest: Manifest | None) -> Stages | None:
         """What the shim told of the stages of its start; None where that has none."""
         start = pod.record.start
-        if manifest is None or not manifest.staged:
+        if manifest is None or not manifest.staged or manifest.runtime == "container":
             return None
         try:
             folder = self.state.directory(pod.instance)

@@ -318,7 +318,7 @@ class Pod:
         )
 
     def _doing(self) -> str:
-        doing = self.stages.doing(self.manifest) if self.stages is not None else ""
+        doing = self.stages.doing(self.manifest or self.target) if self.stages is not None else ""
         preparation = self._preparation()
         return doing or (preparation.doing if preparation is not None else "")
 

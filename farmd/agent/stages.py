@@ -154,7 +154,7 @@ def _end(number: int) -> NoReturn:
 class Tail:
     """Passes output on to a log, and keeps its end, in which people may not read what is to ``hide``."""
 
-    def __init__(self, log: log_files.Log, hide: list[bytes]) -> None:
+    def __init__(self, log: Callable[[bytes], None], hide: list[bytes]) -> None:
         self._log = log
         self._hide = sorted((each for each in hide if each), key=len, reverse=True)
         self._room = TAIL + max(map(len, self._hide), default=0)
@@ -163,7 +163,7 @@ class Tail:
 
     def write(self, part: bytes) -> None:
         """Pass a part on."""
-        self._log.write(part)
+        self._log(part)
         if self.keeps:
             self.kept = (self.kept + part)[-self._room :]
 
@@ -188,7 +188,7 @@ class Stages:
         self._path = directory + "/" + STAGES
         self._spec = spec
         self._watch = watch
-        self._tail = Tail(log, spec.get("hide", []))
+        self._tail = Tail(log.write, spec.get("hide", []))
         self._saved = True
         self._go: Callable[[], None] = lambda: None
         self._lines = b""

@@ -41,6 +41,7 @@ DECLARATION = KindOfWork(
         "runtime.limits",
         "follow.1",
         "init.1",
+        "container-init.1",
         "after-stop.1",
         "templates.1",
         "files.process",

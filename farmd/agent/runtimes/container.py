@@ -25,6 +25,7 @@ from farmd.agent.model import LOST, ContainerConfig, Identity, name_of
 from farmd.agent.runtimes import container_config, container_files, runtime, start_files
 from farmd.agent.runtimes.container_exec import Contained
 from farmd.agent.runtimes.container_images import ANY, ContainerNeeds, Foreign, Images
+from farmd.agent.runtimes.container_init import InitContainers
 from farmd.agent.runtimes.container_listing import ENDED, LIVE, EngineContainer, EngineListing
 from farmd.agent.runtimes.container_logs import ContainerLogs
 from farmd.agent.runtimes.engine import Engine, EngineRefused
@@ -63,6 +64,7 @@ class Containers:
         self._looked = asyncio.Event()
         self._environ = environ
         self._logs = ContainerLogs(self._engine, clock, self._listing.lives)
+        self._init = InitContainers(self._engine, self._logs, node, clock)
 
     @property
     def doubt(self) -> str:
@@ -113,7 +115,8 @@ class Containers:
                 identity = seen.identity
                 self._logs.follow(identity.handle, identity.start, self._state.logs(instance), seen.sizes)
         if not self.doubt:
-            self._logs.forget({seen.identity.handle for seen in self._listing.seen.values()})
+            seen_now = {seen.identity.handle for seen in self._listing.seen.values()}
+            self._logs.forget(seen_now | self._init.handles)
 
     def find(self, instance: str) -> Identity | None:
         """The instance's live container."""
@@ -217,6 +220,7 @@ class Containers:
 
         Raises:
             Busy: the instance's container lives.
+            Unwanted, InitFailed: it ended before the workload began.
             StartFailed: with the engine's reason.
         """
         await self._listing.looked()
@@ -226,7 +230,10 @@ class Containers:
         binds += await asyncio.to_thread(launch.rendered.lay_out, launch.manifest, None)
         before = await asyncio.to_thread(_places, real)
         files = await asyncio.to_thread(self._make_files, launch, binds)
-        body = container_config.create_body(self._node, replace(launch, manifest=real), binds, files)
+        launch = replace(launch, manifest=real)
+        if real.init:
+            await self._init.run(launch, binds, files, self._state.logs(launch.instance))
+        body = container_config.create_body(self._node, launch, binds, files)
         name = name_of(self._node, launch.instance)
         docker, ask, container = self._engine.docker, self._engine.ask, launch.manifest.container
         assert container is not None
@@ -302,6 +309,7 @@ class Containers:
         Raises:
             StartFailed: the engine did not answer, or could not tell.
         """
+        await self._init.tidy()
         await self._images.tidy(needed, healthy)
         await self._parts.tidy(needed)
 

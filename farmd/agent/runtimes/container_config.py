@@ -12,10 +12,12 @@ from farmd.agent.model import Identity
 from farmd.agent.runtimes.runtime import Launch
 from store import images
 from store.containers import Mount
-from store.manifests import Manifest
+from store.manifests import Init, Manifest
 from store.variables import RESULT, words
 
 NODE = "farmd.node"
+INIT = "farmd.init"
+"""In place of ``farmd.node``: the container runs a command of ``init`` (R43)."""
 LEASE = "farmd.lease"
 NO_FILES: Mapping[str, Path] = {}
 KEPT_LOG_BYTES = 16 * 1024 * 1024
@@ -121,6 +123,24 @@ def create_body(
         aliases = {"Aliases": container.networks[first]}
         body["NetworkingConfig"] = {"EndpointsConfig": {first: aliases}}
     return {key: value for key, value in body.items() if value not in (None, "", [], {})}
+
+
+def init_body(
+    node: str, launch: Launch, step: Init, binds: Sequence[Bind], files: Mapping[str, Path] = NO_FILES
+) -> dict[str, Any]:
+    """The body of the request that makes the container of a command of ``init``: it is like the pod's, but
+    publishes no port, and its networks do not know it by the pod's names.
+    """
+    body = create_body(node, launch, binds, files)
+    variables = dict(each.split("=", 1) for each in body.get("Env", ()))
+    body["Entrypoint"] = words(step.command, variables)
+    body["Labels"] = {INIT: node, "farmd.instance": launch.instance}
+    for name in ("Cmd", "ExposedPorts"):
+        body.pop(name, None)
+    body["HostConfig"].pop("PortBindings", None)
+    for config in body.get("NetworkingConfig", {}).get("EndpointsConfig", {}).values():
+        config.clear()
+    return body
 
 
 def _host(

@@ -73,13 +73,17 @@ def _described(found: Mapping[str, Any]) -> EngineContainer:
         return EngineContainer(
             status, identity, sizes, Exit(seconds_of(state["StartedAt"]), LOST, "lost"), why
         )
-    code = int(state["ExitCode"])
     oom = bool(state.get("OOMKilled"))
-    code = 128 - code if 128 < code <= 192 else code
-    end = Exit(seconds_of(state["FinishedAt"]), code, "oom" if oom else "")
+    end = Exit(seconds_of(state["FinishedAt"]), exit_code(state), "oom" if oom else "")
     limit = found.get("HostConfig", {}).get("Memory") or 0
     why = f"out of memory: its limit is {limit / 2**20:.0f} MiB" if oom else ""
     return EngineContainer(status, identity, sizes, end, why)
+
+
+def exit_code(state: Mapping[str, Any]) -> int:
+    """How a container ended: the exit code, or minus the signal."""
+    code = int(state["ExitCode"])
+    return 128 - code if 128 < code <= 192 else code
 
 
 log = structlog.get_logger()

@@ -132,6 +132,22 @@ class Silent(StartFailed):
     code = "runtime_silent"
 
 
+class Unwanted(StartFailed):
+    """What comes before a start was given up, because another version is wanted now, or none."""
+
+    code = "start_unwanted"
+
+
+class InitFailed(StartFailed):
+    """A command before the workload failed for good: that is the end of the start, with an ``exit_code``."""
+
+    code = "init_failed"
+
+
+def _tell_nobody(at: int, attempt: int) -> None:
+    """What comes before a start that nobody asks about."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
     """One start: ``start`` is its id, ``started`` its time in seconds since the epoch.
@@ -139,7 +155,8 @@ class Launch:
     ``restart`` is the counter that it acts on (R28), ``vars`` are its intent's variables, ``peers`` is the
     document that names its peers, empty without one (R29). ``kept``: it starts again as it started under an
     earlier version of the agent, which knew no rules of users. ``secrets`` are what this start was given of
-    its manifest's sealed ones, ``rendered`` the files that the agent renders and those of a process.
+    its manifest's sealed ones, ``rendered`` the files that the agent renders and those of a process. A
+    runtime whose ``start`` runs the commands of ``init`` calls ``tell`` before each try.
     """
 
     instance: str
@@ -154,6 +171,17 @@ class Launch:
     kept: bool = False
     secrets: Opened = field(default=NOTHING, repr=False)
     rendered: Rendered = field(default_factory=Rendered, repr=False)
+    wanted: Callable[[], bool] = field(default=lambda: True, repr=False)
+    tell: Callable[[int, int], None] = field(default=_tell_nobody, repr=False)
+
+    def require_wanted(self) -> None:
+        """Give up what comes before the start where that is not wanted any more.
+
+        Raises:
+            Unwanted: so it is.
+        """
+        if not self.wanted():
+            raise Unwanted("another version is wanted now, or none")
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,6 +268,7 @@ class Runtime(Protocol):
 
         Raises:
             Busy: a workload of the instance is still there.
+            Unwanted, InitFailed: it ended before the workload began.
             StartFailed: with the reason for people.
         """
 

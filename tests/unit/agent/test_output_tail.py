@@ -11,7 +11,7 @@ SECRET = b"correct-horse-battery-staple-0123456789"
 
 
 def shown(folder: Path, output: bytes) -> str:
-    tail = Tail(Log(str(folder), 10**6, 1, "s1"), [SECRET])
+    tail = Tail(Log(str(folder), 10**6, 1, "s1").write, [SECRET])
     tail.write(output)
     return tail.take()
 

@@ -133,7 +133,19 @@ async def test_setting_a_body_again_defeats_a_condemnation() -> None:
         ({"after_stop": [{"command": ["x"], "timeout": 0}]}, "after_stop[0].timeout"),
         ({"after_stop": [{"command": ["x"], "retries": 1}]}, "retries"),
         ({"after_stop": [{"command": ["x"], "timeout": 400}] * 2}, "at most 600 s in all"),
-        ({"runtime": "container", "container": {"image": "a"}, "init": [{"command": ["x"]}]}, "'systemd'"),
+        (
+            {"runtime": "container", "container": {"image": "a"}, "after_stop": [{"command": ["x"]}]},
+            "'systemd'",
+        ),
+        (
+            {
+                "runtime": "container",
+                "container": {"image": "a"},
+                "init": [{"command": ["x"]}],
+                "stop_after": 60,
+            },
+            "init: found 1, expected no commands: a container with stop_after has none",
+        ),
         ({"sidecars": [{"name": "main", "command": ["x"]}]}, "sidecars[0].name: found 'main'"),
         ({"sidecars": [{"name": "../x", "command": ["x"]}]}, "sidecars[0].name"),
         ({"sidecars": [{"name": "", "command": ["x"]}]}, "sidecars[0].name"),
