@@ -6,11 +6,14 @@ import asyncio
 import contextlib
 import signal
 from collections.abc import AsyncIterator
+from pathlib import Path
 
+from farmd.agent.forwarding.forwarder import Forwarder
 from store.manifests import Logs, Sidecar
 from store.reality import Forwarded
 from tests.agents import AgentProcess, Agents, shell
 from tests.fleet import eventually
+from tests.ports import free_ports
 
 
 class Server:
@@ -107,6 +110,32 @@ async def test_a_sidecar_has_its_own_output_there(rig: Agents) -> None:
         await eventually(lambda: _has(server, b"main"), what="the pod's output")
         told = {each.partition(b"] ")[2]: b'process="shipper"' in each for each in server.messages}
         assert told == {b"beside": True, b"main": False}
+
+
+async def test_the_last_output_of_a_sidecar_that_is_gone_is_sent(rig: Agents) -> None:
+    (port,) = free_ports(1)
+    running = await rig.agent()
+    forwarder, logs = running.agent.forwarder, Logs(to=[f"syslog://127.0.0.1:{port}"])
+    shipper = Sidecar(name="shipper", command=["/bin/sh", "-c", "echo beside; exec sleep 1000"])
+    await rig.want(shell("echo main; exec sleep 1000", logs=logs, sidecars=[shipper]))
+    await rig.until(lambda reality: reality.phase == "running")
+    written = running.state.logs("web") / "shipper" / "current.log"
+    await eventually(lambda: _waits(forwarder, written), what="output that nobody takes")
+    await rig.want(shell("echo again; exec sleep 1000", logs=logs))
+
+    async def gone() -> bool:
+        return not any(each.process for each in forwarder.of("web"))
+
+    await eventually(gone, what="the version without the sidecar")
+    found = Server()
+    async with await asyncio.start_server(found.take, "127.0.0.1", port):
+        await eventually(lambda: _has(found, b"beside"), what="the sidecar's output")
+        await eventually(lambda: _has(found, b"again"), what="the pod's output")
+
+
+async def _waits(forwarder: Forwarder, written: Path) -> bool:
+    refused = [each.problem for each in forwarder.of("web") if each.process == "shipper"]
+    return refused == ["Connection refused"] and written.exists() and b"beside" in written.read_bytes()
 
 
 async def _has(server: Server, text: bytes) -> bool:

@@ -83,18 +83,19 @@ class Lane:
         with self._lock:
             self.streams[stream.origin.instance, stream.origin.process] = stream
 
-    def end(self, instance: str) -> None:
-        """Send what is left of a pod whose folder is about to be removed."""
+    def end(self, gone: Iterable[Which], *, stays: bool = False) -> None:
+        """Send what is left of processes that are no more, or whose output goes here no more; unless its
+        files stay, the pod's folder is about to be removed.
+        """
         with self._lock:
-            for which in [each for each in self.streams if each[0] == instance]:
+            for which in gone:
                 stream = self.streams.pop(which)
-                stream.end(now())
+                stream.end(now(), stays=stays)
                 self.ending.append(stream)
 
-    def drop(self, which: Which) -> None:
-        """Send a process's output no more."""
-        with self._lock:
-            self.streams.pop(which, None)
+    def of(self, instance: str) -> list[Which]:
+        """The processes of a pod whose output goes here."""
+        return [each for each in list(self.streams) if each[0] == instance]
 
     @property
     def told(self) -> str:
@@ -177,6 +178,8 @@ class Lane:
                     self.sender.close()  # it may have sent a part of it
                 stream.close()
                 self._count(stream)
+                if stream.stays:
+                    stream.save()
                 with self._lock:
                     self.ending.remove(stream)
 
@@ -236,7 +239,7 @@ class Forwarder:
             manifest = pod.manifest or pod.target
             if manifest is None:
                 for to, lane in self._lanes.items():
-                    for which in [each for each in lane.streams if each[0] == pod.instance]:
+                    for which in lane.of(pod.instance):
                         wanted.setdefault(which, set()).add(to)
                 continue
             asked = elsewhere(manifest.logs.to or self._default)
@@ -244,9 +247,8 @@ class Forwarder:
                 origin = Origin(self._node, pod.instance, manifest.id, pod.record.owner, process)
                 wanted[pod.instance, process] = {each for each in asked if self._add(origin, each)}
         for to, lane in list(self._lanes.items()):
-            for which in list(lane.streams):
-                if which[0] not in self._leaving and to not in wanted.get(which, ()):
-                    lane.drop(which)
+            streams = [which for which in lane.streams if which[0] not in self._leaving]
+            lane.end([which for which in streams if to not in wanted.get(which, ())], stays=True)
             self._export(lane)
             if lane.idle:
                 lane.stop()
@@ -258,7 +260,7 @@ class Forwarder:
         self._leaving.add(instance)
         try:
             for lane in list(self._lanes.values()):
-                await asyncio.to_thread(lane.end, instance)
+                await asyncio.to_thread(lane.end, lane.of(instance))
             yield
         finally:
             self._leaving.discard(instance)

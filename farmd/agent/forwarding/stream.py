@@ -75,6 +75,7 @@ class Stream:
     lost: int = 0
     behind: int = 0
     ended: float | None = None
+    stays: bool = False
     counted: tuple[int, int] = (0, 0)
     _saved: int = -1
     _seen: tuple[int, int, int] = (0, 0, -1)
@@ -105,8 +106,11 @@ class Stream:
                 write_atomically(self._path, msgspec.json.encode(place), sync=False)
                 self._saved = self.at
 
-    def end(self, now: float) -> None:
-        """Hold open what is not sent yet, because the pod's folder is about to be removed."""
+    def end(self, now: float, *, stays: bool = False) -> None:
+        """Hold open what is not sent yet, because nothing more is; unless it ``stays``, the pod's folder is
+        about to be removed.
+        """
+        self.stays = stays
         with contextlib.suppress(OSError):
             self._held = list(self._open())
         self.behind = max(0, self._held[0].end - max(self.at, 0)) if self._held else 0
