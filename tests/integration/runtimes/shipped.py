@@ -18,6 +18,7 @@ import pytest
 from store.containers import Limits, Mount
 from store.manifests import HealthCheck, Manifest, Restart, Stop
 from tests.agents import FAST, Agents, agents_on
+from tests.farmctl import Farmctl, Result
 from tests.fleet import eventually
 
 STATE = Path("/var/lib/farmd-agent")
@@ -44,6 +45,7 @@ async def rig(consul_dev: str) -> AsyncIterator[Agents]:
             "FARMD_AGENT__NODE": "n1",
             "FARMD_AGENT__SYSTEMD": "unix:path=/run/dbus/system_bus_socket",
             "FARMD_AGENT__ALLOW": "processes,/srv/shared",
+            "FARMD_AGENT__EXEC": "true",
             "FARMD_WEB__READ": "open",
         }
         Path("/etc/default/farmd-agent").write_text("".join(f"{k}={v}\n" for k, v in settings.items()))
@@ -120,6 +122,35 @@ async def test_a_workload_is_another_user_and_reads_nothing_of_the_agents(rig: A
         assert [each for each in descriptors if each != 10] == [0, 1, 2]
     agent = subprocess.check_output(["systemctl", "show", "--value", "-p", "MainPID", "farmd-agent"])
     assert uid(int(agent)) == 0
+
+
+async def test_r42_a_persons_command_is_in_the_pod(rig: Agents, consul_dev: str) -> None:
+    """It has the pod's user, privileges and environment, and its memory counts for the pod's limit."""
+    farmctl = Farmctl(consul_dev, rig.keys.prefix)
+
+    async def ran(runtime: str, *command: str) -> Result:
+        return await asyncio.to_thread(farmctl, "pod", "exec", f"n1/{runtime}", "--", *command)
+
+    script = 'id -un; echo "$COLOUR"; grep NoNewPrivs /proc/self/status; cat /proc/self/cgroup'
+    limits = Limits(memory=48 * 2**20)
+    for runtime in RUNTIMES:
+        await rig.want(
+            pod(WAITS, runtime=runtime, limits=limits, env={"COLOUR": "blue"}, restart=HOUR), instance=runtime
+        )
+    for runtime in RUNTIMES:
+        told = await rig.until(lambda r: r.phase == "running", instance=runtime)
+        done = await ran(runtime, "sh", "-c", script)
+        assert done.code == 0, done
+        user, colour, privileges, group = done.out.splitlines()
+        theirs = Path(f"/proc/{told.pid}/cgroup").read_text().strip()
+        inside = theirs.rpartition("/")[0] if runtime == "process" else theirs
+        assert (user, colour, privileges) == ("farmd-pods", "blue", "NoNewPrivs:\t1")
+        assert group.startswith(f"{inside}/"), (group, theirs)
+        assert "/exec-" in group
+        hog = await ran(runtime, "tail", "/dev/zero")
+        assert hog.code == 128 + signal.SIGKILL, hog
+        after = await rig.until(lambda r: True, instance=runtime)
+        assert (after.pid, after.restarts) == (told.pid, 0)
 
 
 async def test_who_owns_the_nodes_other_things_is_refused(rig: Agents) -> None:

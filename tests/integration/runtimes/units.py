@@ -22,6 +22,7 @@ from store.manifests import HealthCheck, Manifest, Restart, Sidecar, Stop
 from store.presence import start_ticks
 from tests.agents import FAST, Agents, alive, logged
 from tests.fleet import eventually
+from tests.integration.runtimes.test_contract import begun, processes, ran
 
 WAITS = "while :; do sleep 0.05; done"
 HOUR = Restart(initial=3600, maximum=3600)
@@ -91,6 +92,42 @@ async def test_a_volume_and_a_check_are_the_users(rig: Agents) -> None:
     fields = {"user": "nobody", "working_directory": "/srv/data", "health": check, "mounts": mounts}
     await rig.want(unit(f"touch up; {WAITS}", **fields))
     assert (await rig.until(lambda r: r.health.state != "unknown")).health.state == "passing"
+
+
+async def test_r42_a_persons_command_is_in_the_unit(rig: Agents) -> None:
+    """It has the unit's user, environment and view of files, and ends with the unit."""
+    running = await rig.agent()
+    mounts = [Mount(type="tmpfs", target="/srv/own", mode=0o1777)]
+    fields = {
+        "user": "nobody",
+        "working_directory": "/srv/own",
+        "env": {"COLOUR": "blue"},
+        "mounts": mounts,
+        "limits": Limits(memory=48 * 2**20),
+    }
+    await rig.want(unit(f"echo mine > /srv/own/file; echo up; {WAITS}", restart=HOUR, **fields))
+    await logged(running, "up")
+    identity = rig.identities()[0]
+    theirs = [Path(f"/proc/{identity.pid}/{name}").readlink() for name in ("ns/mnt", "ns/net", "ns/pid")]
+    script = (
+        "id -un; id -G; echo $COLOUR $HOME; cat /srv/own/file; readlink /proc/self/ns/mnt /proc/self/ns/net"
+    )
+    code, shown, problems = await ran(running, f"{script} /proc/self/ns/pid")
+    assert (code, problems) == (0, "")
+    user, groups, given, file, *spaces = shown.splitlines()[:7]
+    assert (user, groups, file, spaces) == ("nobody", "65534", "mine", [str(each) for each in theirs])
+    assert given.startswith("blue ")
+    assert (await rig.until(lambda r: True)).restarts == 0
+    execution = await begun(running, "trap '' HUP; setsid sleep 4712 & wait")
+    await eventually(lambda: found("sleep 4712"), what="its process")
+    os.kill(identity.shim, signal.SIGKILL)
+    await eventually(lambda: found("sleep 4712", there=False), what="the end with the unit")
+    await execution.end()
+
+
+async def found(line: str, *, there: bool = True) -> bool:
+    """Whether a process of this command line is there."""
+    return bool(processes(line)) == there
 
 
 @pytest.mark.parametrize(
