@@ -273,7 +273,8 @@ class PrefixCache(TreeCopy[T]):
         below = [shard.prefix] if most else below
         items = list[RawEntry]()
         async with self._reading:
-            for prefix in below if most else [sentinel, *below]:
+            # The sentinel last: whoever deletes the tree after it was read would leave parts without records.
+            for prefix in below if most else [*below, sentinel]:
                 items += (await self._client.list(prefix, mode="consistent")).items
         return Portion(listed.index, items, names=frozenset(listed.items), below=tuple(below), parts=found)
 
@@ -281,7 +282,7 @@ class PrefixCache(TreeCopy[T]):
         """The parts of a shard, each with its index; none if its names divide it into too few or too many."""
 
         async def one(part: str) -> tuple[str, int]:
-            return part, (await self._client.keys(part, separator="/", mode="consistent")).index
+            return part, await self._client.newest(part)
 
         sentinel = self._keys.sentinel(shard.prefix)
         return dict(await several(one, parts(name for name in listed.items if name != sentinel)))

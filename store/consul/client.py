@@ -132,6 +132,11 @@ class ConsulClient:
             return Page(at, [])
         return Page(at, answers.decode(answers.KEYS, Op.KEYS, response))
 
+    async def newest(self, prefix: str) -> int:
+        """The index of the last change under a prefix, from a consistent read whose keys are not decoded."""
+        params: Params = (("keys", ""), ("separator", "/"))
+        return answers.index(Op.KEYS, await self._read(Op.KEYS, prefix, params, 0, 0.0, "consistent"))
+
     # -- writes --------------------------------------------------------------------------------
     async def put(
         self,

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from store import cache, codec
+from store.entry import Page, RawEntry
 from store.keys import is_sentinel
 from store.parts import MOST, parts
 from store.watch import WAIT_SECONDS
@@ -80,6 +82,30 @@ async def test_r20_a_large_tree_without_its_sentinel_proves_nothing() -> None:
         await world.clock.settle()
         assert whole[0] in world.seen
         assert world.cache.doubt
+
+
+async def test_r20_a_tree_that_is_deleted_while_a_part_of_it_is_read_proves_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world, tree = World(), KEYS.tree("intent")
+    await world.set_up(family="intent")
+    client, read = world.client, world.client.list
+    places = [f"{tree}n{number % 400:03}/i{number}" for number in range(20 * LARGE)]
+    for each in places:
+        await client.real.put(each, codec.encode(Thing(0)))
+    async with world.running():
+        await world.clock.advance(WAIT_SECONDS * 1.1)
+
+        async def deletes(prefix: str, **asked: Any) -> Page[RawEntry]:
+            if prefix != KEYS.sentinel(tree):
+                await client.real.delete(tree, recurse=True)
+            return await read(prefix, **asked)
+
+        monkeypatch.setattr(client, "list", deletes)
+        await client.real.put(places[0], codec.encode(Thing(7)))
+        await world.clock.settle()
+        assert world.cache.doubt
+        assert world.cache.entries.keys() == set(places)
 
 
 @pytest.mark.parametrize(

@@ -87,6 +87,9 @@ class Client:
             await late.arrive.wait()
         return page
 
+    async def newest(self, prefix: str) -> int:
+        return (await self.keys(prefix, separator="/", mode="consistent")).index
+
 
 class World:
     """A registered store, a cache of its ``rcs``, and what the cache's subscribers were told."""
