@@ -238,6 +238,7 @@ def together(answers: Answers[list[Table]]) -> Table:
         name=lambda row: f"{row[0]}/{row[1].name(row[2])}",
         plain=lambda row: {"dc": row[0], **row[1].plain(row[2])},
         broken=[f"{name}: {line}" for name, table in parts for line in table.broken],
+        notes=[f"{name}: {line}" for name, table in parts for line in table.notes],
         more=more,
     )
 

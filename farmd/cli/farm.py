@@ -16,6 +16,7 @@ from farmd.cli.groups import LazyGroup
 from farmd.cli.invocation import Invocation
 from farmd.cli.options import command
 from farmd.cli.output import cropped_table, document, emit, on_terminal, scrolled, show, text_table
+from farmd.cli.usage import FleetUse, FleetUses, most_nodes
 from farmd.commands.mutation import registered
 from farmd.kinds import KINDS, asked, title
 from farmd.overview import FarmRow, NodeRow, Row
@@ -67,6 +68,7 @@ class FleetView(NamedTuple):
     recent: tuple[Audit, ...]
     broken: list[str]
     apps: Sequence[AppState] = ()
+    use: FleetUse | None = None
 
 
 @command("top")
@@ -77,34 +79,43 @@ class FleetView(NamedTuple):
     is_flag=True,
     help="One line per datacenter, and all objects that are not well.",
 )
-async def top(invocation: Invocation, once: bool, everywhere: bool) -> None:
+@click.option("--usage", is_flag=True, help="Also what pods use, as the agents of their nodes tell.")
+@most_nodes
+async def top(invocation: Invocation, once: bool, everywhere: bool, usage: bool, most: int) -> None:
     """The fleet at a glance: farms, nodes, what owns pods, freezes, latest changes.
 
-    q or ^C ends it, arrows, space and PgUp scroll, s sorts by trouble or by name.
+    q or ^C ends it, arrows, space and PgUp scroll, s sorts by trouble or by name. With --usage the agents of
+    the nodes with most pods are asked every 5 s, at most --max-nodes of them.
     """
+    uses = FleetUses(invocation, most) if usage else None
+    if usage and everywhere:
+        raise InputInvalid("--usage: found with --all-dcs, expected one of them", field="usage")
     if invocation.settings.output == "name":
         raise InputInvalid("output: found 'name', expected table, json or yaml", field="output")
     if everywhere:
         await _everywhere(invocation, once=once)
         return
     if invocation.settings.output in {"json", "yaml"}:
-        emit(invocation, document("Fleet", _plain(await _look(invocation))))
+        emit(invocation, document("Fleet", _plain(await _look(invocation, uses))))
     elif on_terminal(invocation) and not once:
         await scrolled(
-            invocation, lambda order: _lines(invocation, cropped_table, order), ("trouble", "name")
+            invocation, lambda order: _lines(invocation, uses, cropped_table, order), ("trouble", "name")
         )
     else:
-        for line in await _lines(invocation, text_table):
+        for line in await _lines(invocation, uses, text_table):
             click.echo(line)
 
 
 async def _lines(
-    invocation: Invocation, draw: Callable[[Invocation, Table], list[str]], order: str = ""
+    invocation: Invocation,
+    uses: FleetUses | None,
+    draw: Callable[[Invocation, Table], list[str]],
+    order: str = "",
 ) -> list[str]:
-    return lines(await _look(invocation), partial(draw, invocation), order)
+    return lines(await _look(invocation, uses), partial(draw, invocation), order)
 
 
-async def _look(invocation: Invocation) -> FleetView:
+async def _look(invocation: Invocation, uses: FleetUses | None = None) -> FleetView:
     client, keys, now = invocation.client, invocation.keys, invocation.call.clock.now()
     found = await overview.nodes(client, keys)
     owners = await overview.owners(client, keys)
@@ -120,6 +131,7 @@ async def _look(invocation: Invocation) -> FleetView:
         frozen=await overview.freezes(client, keys, now),
         recent=await AuditReader(client, keys).read(Filter(), _RECENT),
         broken=[*found.broken, *(text for each in owners.values() for text in each.broken), *broken],
+        use=await uses.read() if uses is not None else None,
     )
 
 
@@ -146,9 +158,10 @@ def lines(fleet: FleetView, draw: Callable[[Table], list[str]], order: str = "")
     managers = list(dict.fromkeys(row.managed for rows in owners.values() for row in rows if row.managed))
     if managers:
         shown += ["", "UNDER WAY", *managers[:_MANY], *_more(len(managers), "under way")]
+    use = ["", *fleet.use.lines(draw)] if fleet.use is not None else []
     drawn = (_first(title, table, draw, most) for title, table in _tables(fleet, owners, well))
     tables = [line for each in drawn for line in ["", *each]]
-    return [*map(clean, shown), *tables, "", "LATEST CHANGES", *draw(_changes(fleet))]
+    return [*map(clean, shown), *use, *tables, "", "LATEST CHANGES", *draw(_changes(fleet))]
 
 
 def _changes(fleet: FleetView) -> Table:
@@ -310,4 +323,5 @@ def _plain(fleet: FleetView) -> dict[str, Any]:
         "frozen": plain(fleet.frozen),
         "recent": plain(fleet.recent),
         "broken": fleet.broken,
+        **({"usage": fleet.use.document} if fleet.use is not None else {}),
     }

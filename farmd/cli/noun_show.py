@@ -141,10 +141,9 @@ async def with_usage(invocation: Invocation, found: Described, rows: Sequence[An
         return found
     from farmd.cli.usage import of_owner  # what asks agents is imported only for that
 
-    used = await of_owner(invocation, rows)
-    if used is None:
-        return found
-    facts = [*found.facts, ("Uses", used.text)]
+    used, answers = await of_owner(invocation, rows)
+    told = [*([used.text] if used is not None else []), *answers.notes()]
+    facts = [*found.facts, *zip(["Uses", *[""] * len(told)], told, strict=False)]
     return found._replace(facts=facts, document={**found.document, "usage": plain(used)})
 
 

@@ -436,9 +436,8 @@ async def live(invocation: Invocation, draw: Callable[[], Awaitable[list[str]]])
 
 async def _drawn(invocation: Invocation, read: Callable[[], Awaitable[Table]]) -> list[str]:
     found = await read()
-    if not found.rows:
-        return [found.empty]
-    return cropped_table(invocation, found)
+    notes = ["", *map(clean, found.notes)] if found.notes else []
+    return [*(cropped_table(invocation, found) if found.rows else [found.empty]), *notes]
 
 
 def render(invocation: Invocation, table: Table, *, compact: bool = False) -> None:
@@ -461,6 +460,8 @@ def render(invocation: Invocation, table: Table, *, compact: bool = False) -> No
             click.echo(line)
     for line in table.broken:
         click.echo(f"farmctl: broken record left out: {clean(line)}", err=True)
+    for line in table.notes if output in {"table", "wide"} else ():
+        click.echo(f"farmctl: {clean(line)}", err=True)
 
 
 def text_table(invocation: Invocation, table: Table, indent: int = 0) -> list[str]:

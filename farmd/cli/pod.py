@@ -43,17 +43,18 @@ async def list_(invocation: Invocation, selector: str, node: str) -> None:
     if node:
         await NodeStore(invocation.client, invocation.keys).get(valid_segment(node, "node"))
 
+    agents = cli_usage.Agents(invocation, cli_usage.MOST_LISTED)
+
     async def read() -> Table:
         found = await overview.pods(invocation.client, invocation.keys)
         rows = [row for row in found.rows if wanted.matches(row.labels) and node in {"", row.node}]
         table = pod_table(rows, found.broken, invocation.call.clock.now())
         if invocation.settings.output != "wide":
             return table
-        places = sorted({row.node for row in rows if row.pid})
-        if len(places) > cli_usage.MOST_LISTED:  # each agent is asked, which is not what a list should cost
-            return table
-        used = await cli_usage.of_nodes(invocation, places)
-        return table._replace(columns=(*table.columns, *cli_usage.columns(used)))
+        answers = await agents.of_nodes(cli_usage.fullest(rows))
+        how = "; farmctl pod top --max-nodes N asks more"
+        columns = (*table.columns, *cli_usage.columns(answers.used))
+        return table._replace(columns=columns, notes=answers.notes(how))
 
     await show(invocation, read)
 

@@ -44,7 +44,7 @@ class Column(NamedTuple):
 class Table(NamedTuple):
     """A list to show. ``kind`` is the singular, ``name`` gives ``rc/hello``; ``broken``: one line each.
 
-    ``more`` are fields that programs get beside the items.
+    ``more`` are fields that programs get beside the items. ``notes`` are lines for people below the list.
     """
 
     kind: str
@@ -55,6 +55,7 @@ class Table(NamedTuple):
     broken: Sequence[str] = ()
     empty: str = ""
     more: Mapping[str, Any] = MappingProxyType({})
+    notes: Sequence[str] = ()
 
 
 class Details(NamedTuple):

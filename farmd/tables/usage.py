@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
@@ -16,8 +16,13 @@ from store.reality import Forwarded, Usage
 from store.times import seconds_of
 from store.words import amount_text, count_of, size_text
 
+if TYPE_CHECKING:
+    import aiohttp
+
 Place = tuple[str, str]
 T = TypeVar("T")
+MOST_BYTES = 4 << 20
+"""Of an agent's answer: that of a node with a thousand pods has 1 MiB."""
 
 
 class OfPod(msgspec.Struct):
@@ -33,14 +38,28 @@ class OfNode(msgspec.Struct):
     usage: dict[str, Usage] = {}
 
 
-def decoded(kind: type[T], body: bytes) -> T:
+async def body(answer: aiohttp.ClientResponse) -> bytes:
+    """An agent's whole answer, which arrives in pieces.
+
+    Raises:
+        OSError: it is too long.
+    """
+    found = bytearray()
+    async for piece in answer.content.iter_any():
+        found += piece
+        if len(found) > MOST_BYTES:
+            raise OSError(f"it answered more than {MOST_BYTES} bytes")
+    return bytes(found)
+
+
+def decoded(kind: type[T], answer: bytes) -> T:
     """An agent's answer, whose times are texts, as programs read them.
 
     Raises:
         RecordInvalid: it is no such answer.
     """
     try:
-        told = msgspec.json.decode(body)
+        told = msgspec.json.decode(answer)
         usage = told.get("usage") or {}
         for each in [usage, *usage.values()]:
             if isinstance(each, dict) and isinstance(each.get("at"), str):

@@ -22,7 +22,7 @@ from farmd.config.sections import WebSection
 from farmd.farm.farm import Farm
 from farmd.overview import PodRow
 from farmd.runtime.wake import wait
-from farmd.tables.usage import OfNode, Place, decoded, summed
+from farmd.tables.usage import OfNode, Place, body, decoded, summed
 from farmd.web.lists import Source
 from store import access, features, presence
 from store.errors import StoreError
@@ -32,7 +32,7 @@ from store.words import amount_text, size_text
 
 SECONDS, WANTED_SECONDS = 10.0, 60.0
 ANSWER_SECONDS, CONNECT_SECONDS = 5.0, 1.5
-MOST_NODES, AT_ONCE, MOST_BYTES = 64, 8, 4 << 20
+MOST_NODES, AT_ONCE = 64, 8
 SAMPLES = 60
 WIDTH, HEIGHT = 120, 24
 PATH = "/v1/usage"
@@ -191,14 +191,13 @@ class UsageSource(Source):
                     farm.client, farm.keys, farm.clock, farm.ids, f"farm/{farm.settings.name}", "page"
                 )
                 headers = await one_time.header(call, node, "", PATH, {}, access.USAGE)
-            async with http.get(f"{base}{PATH}", headers=headers) as response:
+            async with http.get(f"{base}{PATH}", headers=headers, allow_redirects=False) as response:
                 if response.status != 200:
                     return f"its agent answered {response.status}"
-                body = await response.content.read(MOST_BYTES)
-            return decoded(OfNode, body).usage
+                return decoded(OfNode, await body(response)).usage
         except StoreError as error:
             return error.message
-        except (aiohttp.ClientError, TimeoutError) as error:
+        except (aiohttp.ClientError, OSError) as error:
             return f"its agent does not answer: {reason(error)}"
 
 

@@ -173,7 +173,21 @@ async def test_what_pods_use_comes_from_the_agents_of_their_nodes() -> None:
                 ("web1", "rc/hello", 0.3)
             ]
             together = "0.30 cores of 2 asked for, 96 MiB of memory of 1 GiB asked for, by 1 of 2 pods"
-            assert f"Uses:          {together}\n" in (await person.ok("rc", "describe", "hello")).out
+            silent = "usage of node web2 is unknown: its agent does not answer: Connection refused"
+            assert (
+                f"Uses:          {together}\n               {silent}\n"
+                in (await person.ok("rc", "describe", "hello")).out
+            )
+            assert top["unanswered"].keys() == {"web2"}
+            shown = await person.ok("pod", "top", "--max-nodes", "1")
+            assert "web1  hello     rc/hello  0.30" in shown.out
+            how = "one more node was not asked; raise --max-nodes, or choose some by -l or --node"
+            assert shown.err == f"farmctl: {how}\n"
+            fleet = (await person.ok("top", "--once", "--usage")).out
+            assert f"\nUSAGE {together}\nNODE " in fleet
+            assert f"\n{silent}\n" in fleet
+            fleet = (await person.ok("top", "--usage", "-o", "json")).json["usage"]
+            assert (fleet["sum"]["cpu_used"], fleet["not_asked"]) == (0.3, 0)
         await client.close()
 
 

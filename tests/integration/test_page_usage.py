@@ -39,7 +39,8 @@ class Node:
         self.asked.append(codec.decode(OneTime, entry.value, entry.key))
         await self._call.client.delete(place)
         used = Usage(at=CLOCK.now(), cores=self.cores, memory=64 << 20, pids=3)
-        return web.json_response({"usage": {"web": plain(used)}})
+        # A node with many pods answers more than one piece of the connection.
+        return web.json_response({"usage": {"web": plain(used)}, "padding": "x" * 500_000})
 
 
 async def test_pods_owners_nodes_and_the_fleet_show_what_is_used_beside_what_is_asked_for(

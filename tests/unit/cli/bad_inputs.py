@@ -248,6 +248,8 @@ LINES: list[tuple[str, str, int]] = [
     ("--dc d/c rc list", "--dc", USAGE),
     ("--dc dc2 rc list --all-dcs", "--all-dcs", USAGE),
     ("job list --all-dcs -n x", "--all-dcs", USAGE),
+    ("top --usage --all-dcs", "--usage", USAGE),
+    ("top --usage --max-nodes 0", "--max-nodes", USAGE),
     ("apply -f - --app shop --dcs a,a", "--dcs", USAGE),
     ("apply -f - --app shop --bake 5s", "--dcs", USAGE),
     ("apply -f - --app shop --dcs a --no-wait", "--no-wait", USAGE),

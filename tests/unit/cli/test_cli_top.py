@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
 from functools import partial
 
+import pytest
+from aiohttp import web
+
 from farmd.cli import output
+from farmd.cli import usage as cli_usage
 from farmd.cli.farm import FleetView, lines
+from farmd.cli.invocation import Invocation
+from farmd.cli.settings import Settings
+from farmd.cli.usage import Agents
 from farmd.overview import FarmRow, Row
+from store import codec
 from store.farms import Member
 from store.jobs import Job, JobStatus
+from store.nodes import Agent, Node
 from store.rcs import ReplicationController
+from store.reality import Usage
 from store.status import Status
+from store.times import plain
+from tests.people import KEYS, person
+from tests.scripted_consul import Scripted, Seen
 
 
 def row(name: str, count: int) -> Row[ReplicationController]:
@@ -80,3 +94,43 @@ def test_states_stay_in_sight_on_a_narrow_terminal_and_long_names_shift_no_colum
     )
     assert len({line.index(word) for line, word in zip(whole, ("STATE", "conv", "conv"), strict=True)}) == 1
     assert [line[:40].split()[-1] for line in narrow] == ["STATE", "converged", "converged"]
+
+
+async def test_usage_comes_from_few_agents_at_a_time_and_silent_ones_end_nothing_but_their_own_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(cli_usage, "ALL_SECONDS", 2.0)
+    monkeypatch.setattr(cli_usage, "TOGETHER", 3)
+    used, waiting, most, never = Usage(at=1.0, cores=0.5, memory=7), 0, 0, asyncio.Event()
+
+    async def silent(_: Seen) -> web.StreamResponse | None:
+        nonlocal waiting, most
+        waiting += 1
+        most = max(most, waiting)
+        try:
+            await never.wait()
+        finally:
+            waiting -= 1
+        return None
+
+    async def answers(_: Seen) -> web.StreamResponse | None:
+        return web.json_response({"usage": {"web": plain(used)}})
+
+    async with person() as call, Scripted(silent) as dead, Scripted(answers) as live:
+        nodes = ["n1", *(f"dead{number}" for number in range(6)), "left"]
+        for node in nodes:
+            agent = Agent(node=node, version="1", address=live.address if node == "n1" else dead.address)
+            await call.client.put(KEYS.node(node), codec.encode(Node()))
+            await call.client.put(KEYS.agent(node), codec.encode(agent))
+        agents = Agents(Invocation(Settings(), call), 7)
+        for _ in range(2):  # a screen that is drawn again within seconds asks nobody again
+            found = await agents.of_nodes(nodes)
+            assert found.used == {("n1", "web"): used}
+            assert set(found.unknown) == {f"dead{number}" for number in range(6)}
+            assert found.left == 1
+        assert most <= 3
+        assert len(live.seen) == 1
+        *told, more, left = found.notes()
+        why = "its agent did not answer within 2 s"
+        assert told == [f"usage of node dead{number} is unknown: {why}" for number in range(3)]
+        assert (more, left) == ("and that of 3 other nodes", "one more node was not asked")
