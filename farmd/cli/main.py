@@ -94,7 +94,8 @@ class _Nouns(LazyGroup):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Resolve also the words of other tools."""
-        import_structlog()  # modules of commands would import it with rich, for 0.05 s
+        if not {*args}.intersection(ctx.help_option_names):
+            import_structlog()  # modules of commands would import it with rich, for 0.05 s
         words = synonyms.rewritten(args, {*self.list_commands(ctx), *self.aliases()})
         return super().resolve_command(ctx, words)
 
