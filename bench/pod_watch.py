@@ -24,14 +24,21 @@ class Seen:
         self.news = asyncio.Event()
 
     async def wait(self, kind: str, name: str, since: float) -> float:
-        """When an event of that type of a pod came after a moment."""
-        async with asyncio.timeout(WITHIN):
-            while True:
-                self.news.clear()
-                for at, what, which in self.events:
-                    if at > since and (what, which) == (kind, name):
-                        return at
-                await self.news.wait()
+        """When an event of that type of a pod came after a moment.
+
+        Raises:
+            RuntimeError: none came in time.
+        """
+        try:
+            async with asyncio.timeout(WITHIN):
+                while True:
+                    self.news.clear()
+                    for at, what, which in self.events:
+                        if at > since and (what, which) == (kind, name):
+                            return at
+                    await self.news.wait()
+        except TimeoutError as error:
+            raise RuntimeError(f"{kind} of pod {name} was not seen within {WITHIN:g} s") from error
 
 
 @asynccontextmanager
