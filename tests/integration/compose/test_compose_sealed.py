@@ -7,11 +7,11 @@ import socket
 from pathlib import Path
 
 import pytest
-import yaml
 
 from farmd.agent.secrets import SecretConfig
 from tests.age import files, identity, memory_folder
 from tests.engine import IMAGE, PodmanEngine
+from tests.integration.test_agent_secrets import told_on_disk
 from tests.integration.test_cli_fleet import Person
 from tests.projects import Sites
 
@@ -33,12 +33,27 @@ configs: {{site: {{external: true, name: shop/site.conf}}}}
 """
 
 
+LOOKS = (
+    "service list -o wide",
+    "service describe web -o json",
+    "service history web -o json",
+    "service explain web -o json",
+    "service get web -o yaml",
+    "service pods web -o json",
+    "deployment list -o json",
+    "audit list -o json",
+    "events",
+    "secret describe shop/db -o json",
+    "doctor -o json",
+)
+
+
 def container(engine: PodmanEngine) -> str:
     return engine.run("ps", "--filter", "name=web", "--format", "{{.Names}}").splitlines()[0]
 
 
 async def test_r40_external_secrets_are_sealed_ones_and_external_configs_are_config_keys(
-    sites: Sites, engine: PodmanEngine, tmp_path: Path
+    sites: Sites, engine: PodmanEngine, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     recipient = identity(tmp_path / "prod.key")
     person, project = Person(sites.farmctl.address, sites.farmctl.prefix), tmp_path / "compose.yaml"
@@ -74,7 +89,14 @@ async def test_r40_external_secrets_are_sealed_ones_and_external_configs_are_con
         same = json.loads((await person.ok("deploy", "-f", str(project), "--dry-run", "-o", "json")).out)
         assert same["empty"], same
 
-        applied = yaml.safe_load((await person.ok("service", "get", "web", "-o", "yaml")).out)
-        assert applied is not None
+        for words in LOOKS:
+            told = await person.run(*words.split())
+            assert told.out, words
+            assert "canary-" not in told.out + told.err, words
+        records = await sites.rig.client.list(sites.rig.keys.prefix, mode="consistent")
+        assert not [raw.key for raw in records.items if b"canary-" in raw.decoded()]
+        assert "canary-" not in caplog.text
+        assert told_on_disk(Path(engine.environment["HOME"]), "canary-two") == [], "the engine keeps no copy"
+        assert told_on_disk(sites.rig.root, "canary-two") == []
         await person.ok("service", "delete", "web", "-y", "--wait")
         assert files(memory) == []
