@@ -92,13 +92,13 @@ async def deploy(
     """
     from farmd.cli.deploy_flow import carry_out, project_of
     from farmd.deploy.commands import Deployment
-    from farmd.deploy.references import filled
+    from farmd.deploy.references import filled, mistaken
     from farmd.deploy.registry import registries
 
     if prune and services:
         raise InputInvalid("deploy: found --prune with names of services, expected one or the other")
     project, named = project_of(services, paths, project_name, profiles, with_files=with_files)
-    for warning in project.warnings:
+    for warning in (*project.warnings, *await mistaken(invocation.call, project.services)):
         invocation.say(f"warning: {warning}")
     project = replace(project, services=await filled(invocation.call, project.services))
     resolver = await _resolver(project, invocation.client)

@@ -15,8 +15,10 @@ from msgspec.structs import replace
 from farmd.commands import resolving, secret_references
 from farmd.commands.mutation import Call
 from farmd.deploy.spec import ConfigSpec, ContainerSpec, ServiceSpec
-from store import codec
+from store import codec, secrets
 from store.canonical import builtins
+from store.errors import AccessDenied
+from store.secrets import PREFIX
 from store.several import several
 
 
@@ -31,6 +33,24 @@ async def filled(call: Call, services: Mapping[str, ServiceSpec]) -> dict[str, S
         configs = await _configs(call, spec)
         found[name] = replace(spec, container=await _sealed(call, spec), configs=configs)
     return found
+
+
+async def mistaken(call: Call, services: Mapping[str, ServiceSpec]) -> list[str]:
+    """Warnings of files of the machines that have the name of a sealed secret, which may be meant."""
+    found = []
+    for name, spec in services.items():
+        for each in spec.container.secrets:
+            if not each.secret and await _exists(call, each.name):
+                told = f"services.{name}: secret {each.name} is a file of the machines (agent.secrets_dir)"
+                found.append(f"{told}; the sealed one has name: {PREFIX}{each.name}")
+    return found
+
+
+async def _exists(call: Call, path: str) -> bool:
+    try:
+        return await call.client.read(secrets.key_of(call.keys, path)) is not None
+    except AccessDenied:
+        return False
 
 
 async def _sealed(call: Call, spec: ServiceSpec) -> ContainerSpec:

@@ -335,7 +335,8 @@ def test_no_secret_of_any_input_is_told_anywhere(guarded: Guarded, tmp_path: Pat
         done = operator("rc", "diff", "-f", "-", stdin=changed)
         heard.add("farmctl rc diff", f"{done.out}\n{done.err}")
         planned = f"{{apiVersion: farmd/v1, kind: rc, {changed.removeprefix('{')}"
-        done = operator("apply", "-f", "-", "--app", "planned", "--dry-run", "--adopt", "rc/hello", stdin=planned)
+        words = "apply -f - --app planned --dry-run --adopt rc/hello"
+        done = operator(*words.split(), stdin=planned)
         assert done.code in (0, 3), done
         heard.add("farmctl apply --dry-run", f"{done.out}\n{done.err}")
         token = planted.secrets["web.tokens"]

@@ -72,6 +72,11 @@ async def test_r40_external_secrets_are_sealed_ones_and_external_configs_are_con
         assert "secrets[0]: secrets/shop/db does not exist" in missing.err
         await person.ok("secret", "group", "create", "prod", "--recipient", recipient)
         await person.ok("secret", "set", "shop/db", "-", "--group", "prod", stdin="canary-one")
+        meant = tmp_path / "meant.yaml"
+        meant.write_text(project.read_text().replace("name: secrets/shop/db", "name: plain"))
+        await person.ok("secret", "set", "plain", "-", "--group", "prod", stdin="x")
+        warned = await person.run("deploy", "-f", str(meant), "--dry-run")
+        assert "secret plain is a file of the machines (agent.secrets_dir); the sealed one has" in warned.err
         await sites.deployed(project)
         name = container(engine)
         assert "n3" in name, "only this node opens it"
