@@ -46,6 +46,7 @@ LOCK = "process.lock"
 IDENTITY = "process.json"
 EXITS = "exits.jsonl"
 CHUNK = 65536
+LAST_CHUNKS = 16
 BLANK_LINE = b"\n" + b" " * 190 + b"\n"
 
 
@@ -165,12 +166,14 @@ class Watch:
         self._sinks: dict[int, Callable[[bytes], None]] = {}
         self._pids: set[int] = set()
         self._owned: set[int] = set()
+        self._outputs: dict[int, int] = {}
         self.codes: dict[int, int] = {}
         """How those that were added ended: the exit codes, or minus the signals."""
 
     def add(self, pid: int, source: int, sink: Callable[[bytes], None], *, own: bool = False) -> None:
         """Watch a child, and pass its output on."""
         self._pids.add(pid)
+        self._outputs[source] = pid
         self.follow(source, sink, own=own)
 
     def follow(self, source: int, sink: Callable[[bytes], None], *, own: bool = False) -> None:
@@ -203,13 +206,31 @@ class Watch:
                 continue
             sink = self._sinks[fd]
             if not part:
-                self._poll.unregister(fd)
-                del self._sinks[fd]
-                if fd in self._owned:
-                    self._owned.remove(fd)
-                    os.close(fd)
+                self._drop(fd)
             sink(part)
         return bool(due)
+
+    def _drop(self, fd: int) -> None:
+        self._poll.unregister(fd)
+        del self._sinks[fd]
+        self._outputs.pop(fd, None)
+        if fd in self._owned:
+            self._owned.remove(fd)
+            os.close(fd)
+
+    def let_go(self, pid: int) -> None:
+        """Pass on what is there of the output of a child that ended, and close it: what the child left behind
+        may hold it open, and may go on writing.
+        """
+        for fd in [fd for fd, owner in self._outputs.items() if owner == pid]:
+            try:
+                for _ in range(LAST_CHUNKS):
+                    if not (part := os.read(fd, CHUNK)):
+                        break
+                    self._sinks[fd](part)
+            except BlockingIOError:
+                pass
+            self._drop(fd)
 
     def reap(self) -> None:
         """Reap all ended children, adopted ones too."""

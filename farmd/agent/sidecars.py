@@ -148,6 +148,7 @@ class Sidecars:
             os.killpg(each.pid, signal.SIGKILL)
         except OSError:
             pass
+        self._watch.let_go(each.pid)
         initial, maximum, reset = self._spec["restart_times"]
         each.failures = 1 if now - each.began >= reset else each.failures + 1
         each.due = now + max(LEAST_SECONDS, min(maximum, initial * 2.0 ** min(each.failures - 1, 60)))

@@ -7,6 +7,8 @@ import signal
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from store.manifests import AfterStop, HealthCheck, Init, Manifest, Restart, Sidecar, Stop
 from store.reality import Reality
 from tests.agents import AgentProcess, Agents, alive, shell
@@ -246,9 +248,10 @@ async def test_r43_a_sidecar_that_ends_is_started_again_and_its_pod_goes_on(
     assert (told.pid, told.restarts, told.phase, told.health.state) == (first.pid, 0, "running", "passing")
 
 
-async def test_r43_a_sidecar_that_always_ends_costs_its_shim_no_descriptors(rig: Agents) -> None:
+@pytest.mark.parametrize("leaves", ["true", "setsid sleep 1000 & sleep 0.1"], ids=["nothing", "an orphan"])
+async def test_r43_a_sidecar_that_always_ends_costs_its_shim_no_descriptors(rig: Agents, leaves: str) -> None:
     await rig.agent()
-    fails = Sidecar(name="ship", command=["false"])
+    fails = Sidecar(name="ship", command=sh(f"{leaves}\nexit 1"))
     restart = Restart(initial=0, maximum=0)
     await rig.want(pod(sidecars=[fails], restart=restart))
 
