@@ -209,25 +209,25 @@ class Index:
         for key, stored in sorted(apps.entries.items()):
             other = self._context.keys.last_part(key)
             taken = {ref for ref in refs if other != app and takes(stored.record, self._state(other), ref)}
-            for ref in sorted(taken & await self._names(other, stored.record.revision)) if taken else ():
+            for ref in sorted(taken & await self._names(other, stored)) if taken else ():
                 found.setdefault(ref, []).append(other)
         return found
 
-    async def _names(self, app: str, revision: int) -> frozenset[Ref]:
-        """The objects that a revision of an app wants; none where it was removed or does not decode, because
-        nobody can apply it then.
+    async def _names(self, app: str, stored: Stored[App]) -> frozenset[Ref]:
+        """The objects that an app's wanted revision has; none where it was removed or does not decode,
+        because nobody can apply it then.
         """
-        number, names = self._named.get(app, (0, frozenset[Ref]()))
-        if number == revision:
+        index, names = self._named.get(app, (0, frozenset[Ref]()))
+        if index == stored.index:
             return names
         store = AppStore(self._context.client, self._context.keys)
         try:
             async with self.reading:
-                entries = await store.entries(app, revision)
+                entries = await store.entries(app, stored.record.revision)
         except (NotFound, RecordInvalid):
             return frozenset()
         names = frozenset(str(entry.ref) for entry in entries if not entry.left)
-        self._named[app] = revision, names
+        self._named[app] = stored.index, names
         return names
 
     def _state(self, app: str) -> DispatchState:
@@ -238,31 +238,36 @@ class Index:
 
 # The facts of an app's plan: its revisions, its objects as they stand, and what other apps wait for.
 #
-# It decides nothing. A revision never changes, so each is read once.
+# It decides nothing. A revision is read once for each ModifyIndex of the app's record, because its number may
+# stand for another one after the app was deleted and made again, or the store was restored.
 
 
 class Reader:
     """Reads for one app under one claim; ``places`` are its records in Consul and its objects in
     Kubernetes."""
 
-    __slots__ = ("_app", "_context", "_index", "_known", "_places")
+    __slots__ = ("_app", "_context", "_index", "_known", "_known_at", "_places")
 
     def __init__(self, context: Context, index: Index, app: str, places: Mapping[bool, Objects]) -> None:
         self._context, self._index, self._app, self._places = context, index, app, places
         self._known: dict[int, Mapping[Ref, Entry]] = {}
+        self._known_at = 0
 
     @property
     def work(self) -> Stored[Work] | None:
         """The app's state, as it was read."""
         return self._context.caches.work.get(self._context.keys.work(KIND, self._app))
 
-    async def read(self, app: App, frozen: str | None, tried: Mapping[Ref, str]) -> Snapshot:
-        """All that a plan rests on. ``tried``: changes that could not be made last time, with the reasons.
+    async def read(self, stored: Stored[App], frozen: str | None, tried: Mapping[Ref, str]) -> Snapshot:
+        """All that a plan of this record rests on. ``tried``: changes that could not be made last time, with
+        the reasons.
 
         Raises:
             StoreError: a revision or an object cannot be read, so nothing may be planned.
         """
-        work = self.work
+        app, work = stored.record, self.work
+        if stored.index != self._known_at:
+            self._known, self._known_at = {}, stored.index
         state = (work.record.dispatch if work is not None else None) or DispatchState()
         goal, former = target(app, state), revisions(app, state)
         entries = await self._entries(goal, former)

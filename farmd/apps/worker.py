@@ -93,7 +93,7 @@ class AppWorker(NamedWorker[Snapshot, Plan]):
         broken = self.context.caches.work.broken.get(self.context.keys.work(KIND, self.claim.item))
         if broken is not None:
             return await self.unreadable(broken, "its state")
-        return await self._reader.read(stored.record, self.frozen(), self._tried)
+        return await self._reader.read(stored, self.frozen(), self._tried)
 
     def decide(self, snapshot: Snapshot) -> Plan:
         """Pure (``plan.py``)."""

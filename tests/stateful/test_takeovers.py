@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from farmd.apps import commands
+from farmd.commands.mutation import commit
 from tests.app_fleet import rc
 from tests.stateful.applying import Applying
 from tests.stateful.fleet import KEYS
@@ -68,3 +70,22 @@ def test_an_object_goes_with_its_app_where_the_other_app_may_not_take_it(scene: 
     scene.farm()
     scene.advance(60.0)
     assert scene.read(KEYS.record("rcs", before)) is None
+
+
+def test_what_an_earlier_app_of_the_same_name_wanted_is_not_handed_to_the_present_one(scene: Scene) -> None:
+    scene.nodes(2)
+    apps = Applying(scene, random.Random(1))
+    scene.farm()
+    apps.apply("shop", rc("a"), rc("shared"), rc("other"), **WANTED)
+    scene.advance(30.0)
+    apps.apply("till", rc("shared"), adopt=["rc/shared", "rc/other"], paused=True, **WANTED)
+    apps.apply("shop", rc("a"), rc("shared"), **WANTED)
+    scene.advance(30.0)  # the farm looked whether till, in its revision 1, takes rc/other
+    deletion, _ = scene.run(commands.delete(scene.call, "till", keep=False))
+    scene.run(commit(scene.call, deletion))
+    scene.advance(30.0)
+    apps.apply("till", rc("b"), adopt=["rc/shared"], paused=True, **WANTED)
+    apps.apply("shop", rc("a"), **WANTED)
+    scene.advance(60.0)
+    assert apps.marks() == {"a": "apps/shop"}
+    assert {each.name for each in scene.sight.rcs.values()} == {"a"}
