@@ -10,6 +10,7 @@ import base64
 import hashlib
 import os
 import re
+import shlex
 from collections.abc import Iterable, Mapping
 
 import msgspec
@@ -41,7 +42,7 @@ class Exec(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """What a key of the purpose ``exec`` permits in a pod: one command, or connections to one port.
 
     ``term`` is the caller's terminal, for the variable ``TERM``. ``port`` is one of the pod's own, 0 for a
-    command. ``action`` is that of the audit record.
+    command. ``action`` is that of the audit record. ``process`` is a sidecar, empty for the main process.
     """
 
     command: tuple[str, ...] = ()
@@ -49,6 +50,7 @@ class Exec(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     term: str = ""
     port: int = 0
     action: str = ""
+    process: str = ""
 
 
 class OneTime(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -78,6 +80,13 @@ class AccessRecord(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True
     reason: str = ""
     ended: Time = 0.0
     how: dict[str, int | str] = {}
+
+
+def told(wanted: Exec) -> dict[str, int | str | bool]:
+    """What a key permits, for the audit log."""
+    what: dict[str, int | str | bool] = {"port": wanted.port} if wanted.port else {}
+    what |= {"command": shlex.join(wanted.command)} if wanted.command else {}
+    return what | ({"process": wanted.process} if wanted.process else {})
 
 
 def asked(method: str, path: str, query: Mapping[str, str] | Iterable[tuple[str, str]]) -> Asked:

@@ -27,7 +27,7 @@ from farmd.runtime import tasks
 from farmd.runtime.streams import LARGEST, PING_SECONDS, STDERR, STDIN, STDOUT, Broken, Streams
 from store import access
 from store.access import Exec, OneTime
-from store.manifests import Manifest
+from store.manifests import MAIN, Manifest
 from store.ports import Clock
 
 log = structlog.get_logger()
@@ -214,10 +214,28 @@ class _Session:
             HTTPNotFound, HTTPConflict: there is no such pod here, or it does not run. AgentError: as told.
         """
         identity, manifest = self._pod()
+        self._require_process(wanted.process, manifest)
         instance = self._record.instance
         runtimes = self._agent.runtimes
         opened = await asyncio.to_thread(runtimes.secrets.open, manifest, instance, identity.start)
         return await runtimes.of(identity.runtime).execute(identity, manifest, wanted, opened.variables)
+
+    def _require_process(self, name: str, manifest: Manifest) -> None:
+        """Refuse a sidecar that does not run; one that does shares with the workload all that a command gets.
+
+        Raises:
+            HTTPConflict: it does not run, or the pod has none of that name.
+        """
+        if name in {"", MAIN}:
+            return
+        if name not in (known := [each.name for each in manifest.sidecars]):
+            expected = ", ".join((MAIN, *known))
+            raise web.HTTPConflict(text=f"process: found {name[:80]!r}, expected one of {expected}")
+        pod = self._agent.pods.get(self._record.instance)
+        found = pod.report(self._clock.mono()).sidecars.get(name) if pod is not None else None
+        if found is None or not found.runs:
+            why = f": {found.reason}" if found is not None and found.reason else ""
+            raise web.HTTPConflict(text=f"sidecar {name!r} does not run now{why}")
 
     def _pod(self) -> tuple[Identity, Manifest]:
         """What runs.

@@ -25,6 +25,8 @@ from farmd.runtime.errors import EndedOtherwise
 from store.access import Exec
 from store.errors import InputInvalid
 
+NOT_RUN = (126, 127)
+"""The exit codes of engines and shells for a command that they do not find or cannot run."""
 MOST_ENTRIES, MOST_BYTES = 1_000_000, 1 << 50
 
 
@@ -203,6 +205,10 @@ async def _run(
             os.close(mine)
     if not session.audited:
         await note_end(invocation, granted, code=code, bytes=session.bytes)
+    if code in NOT_RUN:  # an engine's words may have come in place of an archive
+        raise EndedOtherwise(
+            f"{pod}: it has no tar that runs there (exit code {code}), and copying needs one"
+        )
     if isinstance(failed, BaseException) and not isinstance(failed, BrokenPipeError):
         raise failed
     if code or failed:

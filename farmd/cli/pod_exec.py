@@ -37,7 +37,10 @@ from store.nodes import NodeStore
 @click.argument("words", metavar="-- COMMAND...", nargs=-1, required=True)
 @click.option("-i", "--stdin", is_flag=True, help="Pass this command's input on.")
 @click.option("-t", "--tty", is_flag=True, help="Give the command a terminal.")
-async def exec_(invocation: Invocation, pod: str, words: tuple[str, ...], stdin: bool, tty: bool) -> None:
+@click.option("-p", "--process", default="", metavar="NAME", help="Beside this sidecar, which must run.")
+async def exec_(
+    invocation: Invocation, pod: str, words: tuple[str, ...], stdin: bool, tty: bool, process: str
+) -> None:
     """Run a command in a pod: as its user, with its environment, in its limits and what it sees.
 
     The node may be left out where only one node has that instance. The exit code is the command's, or 128
@@ -47,7 +50,8 @@ async def exec_(invocation: Invocation, pod: str, words: tuple[str, ...], stdin:
     if tty and not (stdin and os.isatty(0)):
         raise InputInvalid("--tty: found no terminal, expected one, and --stdin (-it)", field="tty")
     node, instance = await locate(invocation, pod)
-    wanted = Exec(command=words, tty=tty, term=os.environ.get("TERM", "") if tty else "")
+    term = os.environ.get("TERM", "") if tty else ""
+    wanted = Exec(command=words, tty=tty, term=term, process=process)
     async with entered(invocation, node, instance, "pod.exec", wanted) as (socket, granted):
         with _raw() if tty else contextlib.nullcontext():
             session = ExecSession(socket, tty=tty, takes_input=stdin)

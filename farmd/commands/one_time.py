@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import NamedTuple
@@ -69,8 +68,7 @@ async def grant(call: Call, node: str, instance: str, path: str, action: str, wa
     wanted = msgspec.structs.replace(wanted, action=action)
     key, record = await _made(call, instance, path, {}, wanted)
     pod = f"{node}/{instance}"
-    what = {"command": shlex.join(wanted.command)} if wanted.command else {"port": wanted.port}
-    change = Change("pods", pod, pod, action, after=dict(what), object=f"pod/{pod}")
+    change = Change("pods", pod, pod, action, after=access.told(wanted), object=f"pod/{pod}")
     place = call.keys.access(access.EXEC, node, access.ident(key))
     await call.client.transaction(
         [

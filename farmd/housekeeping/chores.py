@@ -5,7 +5,6 @@ ends of people's commands, which go into the audit log.
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Callable
 from collections.abc import Collection as Collected
 
@@ -352,12 +351,11 @@ class AccessAuditing:
 
     def _record(self, node: str, note: AccessRecord) -> Audit:
         pod, wanted = f"{node}/{note.instance[:MOST_ENDS_LETTERS]}", note.exec
-        told = {"port": wanted.port} if wanted.port else {"command": shlex.join(wanted.command)}
         action = (
             wanted.action if wanted.action in ACTIONS else "pod.port-forward" if wanted.port else "pod.exec"
         )
         how = {name: note.how[name] for name in AMOUNTS if name in note.how}
-        after = {"by": note.by, **told, **how}
+        after = {"by": note.by, **access.told(wanted), **how}
         return Audit(
             at=self._context.audit.now(),
             actor=f"agent/{node}",

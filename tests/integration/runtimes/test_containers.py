@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from aiohttp.test_utils import TestClient, TestServer
 from farmd.agent.errors import StartFailed
 from farmd.agent.forward import Forward
 from farmd.runtime.streams import Streams
+from store.access import Exec
 from store.containers import Container, Limits, Mount, Secret
 from store.manifests import HealthCheck, Manifest, Port, Restart, Stop
 from tests.agents import FAST, Agents, alive, logged, sha_of
@@ -119,6 +121,29 @@ async def test_r42_a_port_is_reached_in_the_network_of_that_very_container(rig: 
             assert b"200 OK" in got
     finally:
         forward.close()
+
+
+async def test_r42_a_command_that_a_container_does_not_have_ends_as_in_a_shell(rig: Agents) -> None:
+    running = await rig.agent()
+    await rig.want(container())
+    await rig.until(lambda r: r.phase == "running")
+    pod = running.agent.pods.get("web")
+    assert pod is not None
+    assert pod.identity is not None
+    assert pod.manifest is not None
+    runtime = running.agent.runtimes.of("container")
+    output = b""
+
+    async def send(_: int, data: bytes) -> None:
+        nonlocal output
+        output += data
+
+    execution = await runtime.execute(pod.identity, pod.manifest, Exec(command=("no-such",)), {})
+    try:
+        _, code = await asyncio.gather(execution.pump(send), execution.wait())
+    finally:
+        await execution.end()
+    assert (code, b'"no-such"' in output) == (127, True)
 
 
 async def test_containers_of_one_network_find_one_another_by_name(rig: Agents) -> None:
