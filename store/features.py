@@ -7,9 +7,11 @@ An agent's feature is ``runtime.<name>``, ``allow.<what>``, ``allow.<folder>``, 
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from typing import Any
 
 from store import artifacts, log_destinations
+from store.canonical import builtins
 from store.containers import Limits
 from store.manifests import Manifest
 
@@ -144,16 +146,27 @@ def needed_of_farm(manifest: Manifest) -> list[str]:
     asked = {
         POD_AFFINITY: bool(manifest.placement.pod_affinity),
         ONE_SHOT: manifest.restart.policy != "always",
-        ARTIFACTS: bool(manifest.artifacts),
-        ZSTD: _has_zstd(manifest),
-        SECRETS: bool(manifest.sealed),
-        LIMITS: limits_process(manifest),
-        INIT: bool(manifest.init),
-        CONTAINER_INIT: inits_container(manifest),
-        AFTER_STOP: bool(manifest.after_stop),
-        TEMPLATES: any(file.template for file in manifest.files),
-        PROCESS_FILES: has_process_files(manifest),
-        SIDECARS: bool(manifest.sidecars),
+    }
+    return [*(feature for feature, wants in asked.items() if wants), *needed_to_read(builtins(manifest))]
+
+
+def needed_to_read(pod: Mapping[str, Any]) -> list[str]:
+    """The features that a farm must have for a manifest in a document, where a person's values may be as they
+    were written. An older farm knows no such fields, or would refuse them.
+    """
+    process, files = pod.get("runtime", "process") == "process", pod.get("files") or ()
+    artifacts_ = pod.get("artifacts") or ()
+    asked = {
+        ARTIFACTS: bool(artifacts_),
+        ZSTD: any(each.get("unpack") == "tar.zst" for each in artifacts_),
+        SECRETS: bool(pod.get("sealed")),
+        LIMITS: process and bool(pod.get("limits")),
+        INIT: bool(pod.get("init")),
+        CONTAINER_INIT: bool(pod.get("init")) and pod.get("runtime") == "container",
+        AFTER_STOP: bool(pod.get("after_stop")),
+        TEMPLATES: any(each.get("template") for each in files),
+        PROCESS_FILES: process and bool(files),
+        SIDECARS: bool(pod.get("sidecars")),
     }
     return [feature for feature, wants in asked.items() if wants]
 

@@ -14,13 +14,13 @@ from msgspec.structs import replace
 from farmd.apps.facts import Ref
 from farmd.apps.scene import AppState, standing
 from farmd.commands.mutation import Call, Change, Mutation, Scalar, guard, registered
-from farmd.commands.resolving import sealed, sourced
+from farmd.commands.resolving import needed, sourced
 from farmd.overview.owners import farms
 from store.apps import KIND, App, AppStore, Entry, ResourceTracker, tracker
 from store.deployments import OUTPUTS
 from store.errors import AccessDenied, Conflict, NotFound, RecordInvalid, refuse
 from store.farms import CLUSTERS, of_clusters
-from store.features import CONFIG, SECRETS, SERVICE_PODS
+from store.features import CONFIG, FOLLOW, SERVICE_PODS
 from store.services import NOUN as SERVICE
 from store.times import rfc3339
 from store.words import listed
@@ -167,12 +167,13 @@ async def _same(store: AppStore, now: AppState, app: App, made: ResourceTracker)
 
 
 def _of_documents(entries: Sequence[Entry]) -> Iterator[str]:
-    """What a farm must know to read these documents (R11)."""
+    """What a farm must know to read these documents, so that an older one leaves them alone (R11)."""
     own = [each.document for each in entries if each.ref.own and each.document is not None]
     if any(map(sourced, own)):
         yield CONFIG
-    if any(map(sealed, own)):
-        yield SECRETS
+    yield from (feature for each in own for feature in needed(each))
+    if any(each.get("follow") for each in own):
+        yield FOLLOW
     services = [each.document or {} for each in entries if each.ref.own and each.ref.kind == SERVICE]
     if any(map(_outputs, services)):
         yield OUTPUTS

@@ -22,6 +22,7 @@ from store import codec, config
 from store.canonical import builtins
 from store.entry import Entry, RawEntry
 from store.errors import InputInvalid, refuse
+from store.features import SECRETS, needed_to_read
 from store.manifests import Manifest, Reference
 from store.mistakes import shown
 from store.several import several
@@ -304,9 +305,13 @@ def sourced(document: Any) -> bool:
     return any(pod.get(SOURCES) for pod, _ in _pods(document))
 
 
-def sealed(document: Any) -> bool:
-    """Whether a manifest in a document has a sealed secret."""
-    return any(pod.get(secret_references.SEALED) for pod, _ in _pods(document))
+def needed(document: Any) -> Iterator[str]:
+    """The features that a farm must have to read the manifests in a document (R11)."""
+    for pod, at in _pods(document):
+        if at.endswith("pod"):
+            yield from needed_to_read(pod)
+        elif pod.get(secret_references.SEALED):
+            yield SECRETS
 
 
 def referring(document: Any) -> Any:

@@ -19,7 +19,7 @@ from store.keys import is_sentinel
 from tests import earlier
 from tests.fault.invariants import Dump
 from tests.fault.upgrade_judge import left_alone, nodes_of, nothing_restarted
-from tests.fault.upgrade_rig import TELL, Fleet, Version, fleet_on
+from tests.fault.upgrade_rig import START, TELL, Fleet, Version, fleet_on
 from tests.fault.upgrade_scene import MAIN, POLICY, asks, churn, documents, played, rc, rolled_out, states
 from tests.obedient import Obedient
 
@@ -239,3 +239,44 @@ async def test_r11_an_older_farm_never_runs_again_what_ended_well(fleet: Fleet) 
     await states(fleet, old, later="converged")
     assert {node for node, instance in fleet.starts() if instance == "migrate"} == {"n1"}
     assert ident not in await fleet.holders("rcs")
+
+
+async def test_r11_what_an_older_farm_and_an_older_agent_do_not_know_waits_for_younger_ones(
+    fleet: Fleet,
+) -> None:
+    old, new = fleet.old, fleet.new
+
+    def pod(name: str, script: str = START) -> dict[str, Any]:
+        """One that first runs a command, which an older agent would leave out."""
+        before = f'echo "$FARMD_NODE" >> "{fleet.file("before")}-{name}"'
+        return fleet.pod(name, script, init=[{"command": ["/bin/sh", "-c", before]}])
+
+    await fleet.start(old, "run", "f1")
+    await fleet.start(old, "agent", "n1")
+    owned = {"replicas": 1, "min_healthy_time": 0}
+    bundled = {"apiVersion": "farmd/v1", "kind": "rc", "name": "bundled", "pod": pod("bundled"), **owned}
+    for words, document in (
+        (("rc", "create"), {"name": "kept", "pod": pod("kept"), **owned}),
+        (("daemonset", "create"), {"name": "each", "min_healthy_time": 0, "pod": pod("each")}),
+        (("job", "run"), {"name": "sum", "types": [{"name": "w", "replicas": 1, "pod": pod("sum", TELL)}]}),
+        (("apply", "--app", "shop", "-y"), bundled),
+    ):
+        await new.ctl(*words, "-f", "-", "--no-wait", stdin=documents(document))
+    await old.ctl(
+        "rc", "create", "-f", "-", stdin=documents({"name": "later", "pod": fleet.pod("later"), **owned})
+    )
+    await states(fleet, old, later="converged")
+    assert set(fleet.starts()) == {("n1", "later")}
+    assert not await fleet.holders("apps")
+
+    await fleet.start(new, "run", "f2")
+    await fleet.start(new, "agent", "n2")
+
+    async def came() -> bool:
+        return len(fleet.starts()) == 5
+
+    await fleet.until(came, "the pods that wait for a younger agent")
+    assert {node for node, instance in fleet.starts() if instance != "later"} == {"n2"}
+    for name in ("kept", "each", "sum", "bundled"):
+        found = list(fleet.folder.glob(f"before-{name}"))
+        assert [each.read_text() for each in found] == ["n2\n"], name

@@ -518,3 +518,24 @@ async def test_settings_that_cannot_be_are_refused(settings: dict[str, Any], tol
 
 def test_the_settings_of_a_bundle_are_fields_of_the_record() -> None:
     assert set(AppSpec.__struct_fields__) - {"name"} <= set(App.__struct_fields__)
+
+
+@pytest.mark.parametrize(
+    ("fields", "needs"),
+    [
+        ({}, []),
+        ({"artifacts": [{"source": "https://a.example/x", "sha256": "0" * 64, "to": "x"}]}, ["artifacts.1"]),
+        ({"init": [{"command": ["x"]}], "after_stop": [{"command": ["x"]}]}, ["after-stop.1", "init.1"]),
+        ({"limits": {"memory": "1Gi"}}, ["runtime.limits"]),
+        ({"files": [{"path": "a", "template": "{{ env.A }}"}]}, ["files.process", "templates.1"]),
+    ],
+)
+async def test_r11_an_app_needs_farms_that_know_what_the_pods_in_its_documents_need(
+    fields: dict[str, Any], needs: list[str]
+) -> None:
+    async with person() as call:
+        pod = hello()["pod"] | fields
+        await applied(call, document("a", pod=pod))
+        assert wanted(await standing(call, "shop")).needs == needs
+        back = await commands.rollback(call, "shop", 1)
+        assert back.app.needs == needs
