@@ -7,7 +7,7 @@ import click
 from farmd import overview
 from farmd.cli.invocation import Invocation
 from farmd.cli.names import nodes, target
-from farmd.cli.noun_show import describe_item
+from farmd.cli.noun_show import describe_item, with_usage
 from farmd.cli.options import command
 from farmd.cli.output import show
 from farmd.tables import nodes as node_tables
@@ -34,4 +34,7 @@ async def list_(invocation: Invocation, selector: str) -> None:
 async def describe(invocation: Invocation, name: str) -> None:
     """One node: people's settings, its agent's facts, and its pods."""
     found = await node_tables.NodeItems(invocation.call).described(name)
+    if found.row.agent is not None and invocation.settings.output != "name":
+        pods = [row for table in found.tables.values() if table.kind == "Pod" for row in table.rows]
+        found = await with_usage(invocation, found, pods)
     describe_item(invocation, "Node", "node", found, room=12)

@@ -18,6 +18,7 @@ from farmd.commands.finding import look
 from farmd.commands.heads import headed
 from farmd.commands.noun import explain as explain_pods
 from farmd.kinds import asked
+from farmd.overview import PodRow
 from farmd.services import commands
 from farmd.services.endpoints import Endpoint, serving
 from farmd.tables import services as service_tables
@@ -43,14 +44,19 @@ async def pods(invocation: Invocation, name: str) -> None:
     """The pods of a service, with what their nodes report."""
 
     async def read() -> Table:
-        rows, broken = [], []
-        for owner in (await _owners(invocation, name))[1].values():
-            found = await overview.pods(invocation.client, invocation.keys, owner)
-            rows += found.rows
-            broken += found.broken
+        rows, broken = await _pods(invocation, name)
         return pod_table(rows, broken, invocation.call.clock.now())
 
     await show(invocation, read)
+
+
+async def _pods(invocation: Invocation, name: str) -> tuple[list[PodRow], list[str]]:
+    rows, broken = list[PodRow](), list[str]()
+    for owner in (await _owners(invocation, name))[1].values():
+        found = await overview.pods(invocation.client, invocation.keys, owner)
+        rows += found.rows
+        broken += found.broken
+    return rows, broken
 
 
 @command("logs")
@@ -148,6 +154,8 @@ async def describe(invocation: Invocation, name: str) -> None:
         *(record.id, record.name, "", "", facts, revisions, row, KIND),
         document=service_tables.plain_row(row) | told,
     )
+    if invocation.settings.output != "name":
+        described = await noun_show.with_usage(invocation, described, (await _pods(invocation, name))[0])
     await noun_show.describe(invocation, "Service", NOUN, described)
 
 

@@ -139,7 +139,9 @@ async def test_what_pods_use_comes_from_the_agents_of_their_nodes() -> None:
             return web.json_response({"usage": used})
         return text_answer("no such pod\n", 404)
 
-    file = hello(pod_resources={"cpu": 2, "memory": "1Gi"}, pod_limits={"memory": "128Mi"})
+    file = hello(
+        pod_resources={"cpu": 2, "memory": "1Gi"}, pod_limits={"memory": "128Mi"}, pod_ports={"http": {}}
+    )
     with embedded() as address:
         client = patient_client(address)
         person = Person(address)
@@ -178,6 +180,11 @@ async def test_what_pods_use_comes_from_the_agents_of_their_nodes() -> None:
                 f"Uses:          {together}\n               {silent}\n"
                 in (await person.ok("rc", "describe", "hello")).out
             )
+            alone = "0.30 cores of 2 asked for, 96 MiB of memory of 1 GiB asked for"
+            assert f"Uses:       {alone}\n" in (await person.ok("node", "describe", "web1")).out
+            await person.ok("service", "create", "shop", "rc/hello", "--port", "http")
+            described = (await person.ok("service", "describe", "shop", "-o", "json")).json
+            assert described["usage"]["cpu_used"] == 0.3
             assert top["unanswered"].keys() == {"web2"}
             shown = await person.ok("pod", "top", "--max-nodes", "1")
             assert "web1  hello     rc/hello  0.30" in shown.out
