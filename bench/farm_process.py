@@ -38,6 +38,7 @@ from store.consul.transport import HttpTransport
 from store.ports import Request, Response
 
 TELLING_SECONDS = 0.1
+REST_SECONDS, REST_SHARE = 4.0, 0.1
 OF_EVERY_FARM = {"watch", "session_renew", "status"}
 """Requests that a farm makes whatever it owns: parked queries, renewals, looks at who leads Consul."""
 
@@ -180,6 +181,16 @@ class FarmProcess(Child):
     def claimed(self) -> int:
         """How many locks the farm has taken so far."""
         return sum(count for _, count in self.claims())
+
+    async def at_rest(self, within: float) -> None:
+        """Return once the farm has looked at all that it owns, and computes next to nothing."""
+        deadline = time.monotonic() + within
+        while time.monotonic() < deadline:
+            before = self.cpu_seconds()
+            await asyncio.sleep(REST_SECONDS)
+            if self.cpu_seconds() - before < REST_SHARE * REST_SECONDS:
+                return
+        raise RuntimeError(f"{self.name} is not at rest after {within:.0f} s")
 
     async def placed(self, since: float, within: float = 10.0) -> tuple[float, bytes]:
         """(when, body) of the first acknowledged transaction with an intent after a moment."""
