@@ -1,9 +1,9 @@
 """P2: the time from an edit of a desired count until the intent is committed, with 1,000 and 10,000 RCs.
 
 This process makes the edit; the farm is a process of its own, among 2,000 nodes with agents. It is at rest:
-one that was just started looks at each of its items once. Baseline: a plain client in a process of its own waits
-for one single key and then sends the same transaction. Both times begin when the write that is reacted to is
-acknowledged, and end when the transaction is.
+one that was just started looks at each of its items once. Baseline: a plain client in a process of its own
+waits for one single key and then sends the same transaction. Both times begin when the write that is reacted
+to is acknowledged, and end when the transaction is.
 """
 
 from __future__ import annotations
