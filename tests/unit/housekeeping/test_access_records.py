@@ -5,8 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 
+import msgspec
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import make_mocked_request
 
+from farmd.agent.access import OneTimeKeys
 from farmd.agent.access_records import AGAIN_SECONDS, AccessRecords
 from farmd.housekeeping.chores import AccessAuditing
 from farmd.runtime import tasks
@@ -113,6 +117,34 @@ async def test_r42_a_denied_note_is_none_and_holds_nothing_up(home: House) -> No
     await home.clock.advance(1)
     assert not by.noted("1" * 64)
     await tasks.end(running)
+
+
+@pytest.mark.parametrize("older", [False, True])
+async def test_r42_a_key_opens_once_also_where_the_agents_token_may_not_write_notes(
+    home: House, older: bool
+) -> None:
+    assert home.faulty is not None
+
+    async def denied(request: Request) -> None:
+        if older and b"access/ends" in request.body:
+            raise AccessDenied("Permission denied")
+
+    home.faulty.before = denied
+    by, key = records(home), access.made()
+    cluster, now = home.context.cluster, home.clock.now()
+    asked = msgspec.structs.replace(
+        ASKED, cluster=cluster, request=Asked("GET", "/v1/exec/web"), issued=now, expires=now + 30
+    )
+    await home.client.put(home.keys.access(access.EXEC, "n1", access.ident(key)), codec.encode(asked))
+    keys = OneTimeKeys(
+        home.context.client, home.keys, "n1", lambda: cluster, home.clock, lambda *_: None, access.EXEC, by
+    )
+    request = make_mocked_request("GET", "/v1/exec/web", match_info={"instance": "web"})
+    assert await keys.use(key, request) == asked
+    assert by.noted(access.ident(key)) is not older
+    assert (await note(home, access.ident(key)) is None) is older
+    with pytest.raises(web.HTTPForbidden):
+        await keys.use(key, request)
 
 
 async def test_what_an_agent_makes_up_is_of_its_node_of_now_and_bounded(home: House) -> None:
