@@ -130,13 +130,16 @@ class SpecFile(Generic[S, T]):
         if "node_selector" in values:
             where = f"{spec.name}: node_selector"
             values["node_selector"] = canonical_selector(values["node_selector"], where)
+        own = set[str]()
         if existing is not None and "needs" in values:
-            own = {need for need in _fields(existing)["needs"] if need in kinds.features()}
-            values["needs"] = [*values["needs"], *sorted(own.difference(values["needs"]))]
-        if (pod := values.pop("pod", None)) is not None:
-            if "needs" in values:
-                follow = [FOLLOW] if values.get("follow") else []
-                values["needs"] = list(dict.fromkeys([*values["needs"], *needed_of_farm(pod), *follow]))
+            own |= {need for need in _fields(existing)["needs"] if need in kinds.features()}
+        pod = values.pop("pod", None)
+        if pod is not None and "needs" in values:
+            own |= {*needed_of_farm(pod), *([FOLLOW] if values.get("follow") else [])}
+        if own:
+            # In the order of a later update, so that an equal file changes nothing.
+            values["needs"] = list(dict.fromkeys([*values["needs"], *sorted(own)]))
+        if pod is not None:
             values |= {"manifest": sha, "pod_id": pod.id}
         values = {self.names.get(name, name): value for name, value in values.items()} | {"id": record_id}
         return self.record(**values) if existing is None else changed(existing, **values)

@@ -8,6 +8,7 @@ from typing import Any
 from farmd.commands.mutation import Call
 from farmd.tables.model import pairs
 from store import manifests
+from store.canonical import builtins
 from store.errors import NotFound, RecordInvalid
 from store.manifests import AfterStop, HealthCheck, Init, Manifest, Stop
 from store.words import amount_text
@@ -90,6 +91,11 @@ def facts(manifest: Manifest) -> list[tuple[str, str]]:
             pairs({name: amount_text(amount) for name, amount in manifest.resources.items()}) or "none",
         ),
     ]
+    limits = {name: amount for name, amount in builtins(manifest.limits).items() if amount}
+    if limits:
+        told.append(("Limits", pairs({name: amount_text(amount) for name, amount in limits.items()})))
+    if manifest.logs.to:
+        told.append(("Output to", ", ".join(manifest.logs.to)))
     first = [("Init", _init(each)) for each in manifest.init]
     first += [("Beside", f"{each.name}: {shlex.join(each.command)}") for each in manifest.sidecars]
     told = [*told[:1], *first, *told[1:]]

@@ -155,7 +155,7 @@ async def test_an_archive_that_leaves_its_folder_is_the_reason_of_its_pod_alone(
     assert sorted(each.name for each in (running.state.root / "artifacts").rglob("tree*")) == ["tree-tar.gz"]
 
 
-async def test_a_download_goes_on_after_a_kill_of_the_agent(rig: Agents) -> None:
+async def test_a_download_for_two_pods_goes_on_after_a_kill_of_the_agent(rig: Agents) -> None:
     body = PROGRAM + b"#" * (3 << 20)
     asked: list[str] = []
 
@@ -178,7 +178,8 @@ async def test_a_download_goes_on_after_a_kill_of_the_agent(rig: Agents) -> None
         part = rig.root / "n1" / "artifacts" / sha(body) / "part"
         allow = {"FARMD_AGENT__ALLOW": "processes,local-sources"}
         async with AgentProcess(rig, **allow) as agent:
-            await rig.want(pod)
+            for instance in ("web", "web~2"):
+                await rig.want(pod, instance=instance)
 
             async def begun() -> bool:
                 return part.exists() and part.stat().st_size > 0
@@ -187,7 +188,9 @@ async def test_a_download_goes_on_after_a_kill_of_the_agent(rig: Agents) -> None
             await agent.end(signal.SIGKILL)
         assert not (part.parent / "file-555").exists()
         async with AgentProcess(rig, **allow):
-            await rig.until_running(pod)
+            for instance in ("web", "web~2"):
+                await rig.until_running(pod, instance=instance)
+    assert len(asked) == 2
     assert asked[0] == ""
     assert int(asked[1].removeprefix("bytes=").rstrip("-")) > 0
     assert [each.name for each in part.parent.iterdir()] == ["file-555"]

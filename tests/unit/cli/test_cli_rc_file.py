@@ -220,6 +220,20 @@ def test_every_example_is_good(path: Path) -> None:
         assert spec.pod.id == spec.name
 
 
+def test_r11_an_equal_file_changes_nothing_whatever_its_pods_need_of_farms() -> None:
+    pod = {
+        "id": "web",
+        "command": ["x"],
+        "files": [{"path": "a", "template": "b"}],
+        "init": [{"command": ["x"]}],
+        "after_stop": [{"command": ["x"]}],
+    }
+    spec = RC.file.parse({"name": "web", "replicas": 1, "pod": pod, "needs": ["own.1"]}, "web.yaml")
+    made = RC.file.build(spec, "0", "1" * 64)
+    assert made.needs == ["own.1", "after-stop.1", "files.process", "init.1", "templates.1"]
+    assert RC.file.build(spec, "0", "1" * 64, made) == made
+
+
 def test_r11_what_farmd_itself_needs_of_the_owners_of_a_record_survives_its_file() -> None:
     stands = RC.file.build(RC.file.parse(hello(needs=["gpu"]), "web.yaml"), "00aa", "f" * 64)
     managed = msgspec.structs.replace(stands, needs=["gpu", "numbered.1", "rollouts.1"], numbered=True)
