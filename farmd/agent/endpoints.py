@@ -35,6 +35,8 @@ ANSWER_SECONDS = WAIT_SECONDS + 15.0
 CONNECT_SECONDS = 3.0
 PAUSE_SECONDS, LONGEST_PAUSE, ABSENT_SECONDS = 0.5, 10.0, 10.0
 MOST_BYTES = 8 << 20
+# Farms that restart are no news.
+SILENT_SECONDS = 60.0
 # A template waits so long for the first answer.
 FIRST_SECONDS = 10.0
 MOST_SERVICES = 16
@@ -55,12 +57,15 @@ class _Answer(msgspec.Struct):
 
 
 class _Followed:
-    """One service as the last answer told it; ``items`` None: there is none of that name."""
+    """One service as the last answer told it; ``items`` None: there is none of that name. ``since``: when
+    farms began to give no answer; monotonic, None: one did.
+    """
 
     def __init__(self) -> None:
         self.items: Items | None = None
         self.known = asyncio.Event()
         self.trouble = ""
+        self.since: float | None = None
         self.task: asyncio.Task[None] | None = None
 
 
@@ -130,12 +135,12 @@ class Endpoints:
                 if not farms:
                     farms = await self._farms()
                 status, answer = await self._ask(farms[0], name, index)
+                service.trouble, service.since, pause = "", None, PAUSE_SECONDS
                 if status == 404:
                     self._take(name, service, None)
                     await self._clock.sleep(ABSENT_SECONDS)
                     index = 0
                     continue
-                service.trouble, pause = "", PAUSE_SECONDS
                 if answer.index == index:
                     await self._clock.sleep(PAUSE_SECONDS)  # a proxy in between may answer at once
                 index = answer.index
@@ -145,9 +150,27 @@ class Endpoints:
                 if why != service.trouble:
                     log.warning("endpoints.unanswered", service=name, reason=why)
                 service.trouble = why
-                farms = farms[1:]
+                self._silent(name, service)
+                farms, index = farms[1:], 0  # the next farm answers at once, also if nothing changed
                 await self._clock.sleep(pause * self._rng.uniform(0.5, 1.5))
                 pause = min(2 * pause, LONGEST_PAUSE)
+
+    def _silent(self, name: str, service: _Followed) -> None:
+        """Note that no farm answered, and have it told once that lasts."""
+        now = self._clock.mono()
+        if service.since is None:
+            service.since = now
+        elif now - service.since >= SILENT_SECONDS:
+            self.changed(name)
+
+    def silence(self, names: Collection[str]) -> str:
+        """Why the endpoints of services may not be the present ones; empty: farms answer."""
+        now = self._clock.mono()
+        for name in sorted(names):
+            service = self._services.get(name)
+            if service and service.since is not None and now - service.since >= SILENT_SECONDS:
+                return f"no farm tells the endpoints of service {name!r} any more: {service.trouble}"
+        return ""
 
     def _take(self, name: str, service: _Followed, items: Items | None) -> None:
         if service.known.is_set() and items == service.items:

@@ -143,6 +143,8 @@ class Templates:
         await asyncio.to_thread(_told, rendered.folder)
         if due:
             await self.clock.sleep(PAUSE_SECONDS)
+        if why := self.renderer.endpoints.silence(used):
+            raise StartFailed(f"files: {why}; they have the last ones", field="files")
         return used
 
     def _restart(self, pod: Pod) -> None:

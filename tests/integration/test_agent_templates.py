@@ -266,3 +266,24 @@ async def test_r45_a_farm_is_asked_over_tls_only_if_its_certificate_is_trusted_a
         assert "\n" not in refused.reason
         shutil.copy(tmp_path / "ca.pem", trusted)  # it is read again without a restart
         await lines(running, "server 10.0.0.7:81;", "begun")
+
+
+async def test_r45_endpoints_that_no_farm_tells_any_more_stay_and_that_is_told(
+    rig: Agents, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(templates, "RETRY_SECONDS", 0.2)
+    monkeypatch.setattr(endpoints, "SILENT_SECONDS", 0.5)
+    pod = templated()
+    async with farm_of(rig, hello=[("10.0.0.7", 81)]):
+        running = await rig.agent()
+        await rig.want(pod)
+        began = await rig.until_running(pod)
+        kept = rendered(running)
+    alone = await rig.until(
+        lambda reality: "no farm tells the endpoints of service 'hello'" in reality.reason
+    )
+    assert "Connection refused; they have the last ones" in alone.reason
+    assert (alone.phase, alone.pid, rendered(running)) == ("running", began.pid, kept)
+    async with farm_of(rig, hello=[("10.0.0.8", 82)]):
+        await lines(running, "told", "server 10.0.0.8:82;")
+        await rig.until(lambda reality: not reality.reason)
