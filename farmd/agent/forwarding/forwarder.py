@@ -90,8 +90,9 @@ class Lane:
         with self._lock:
             for which in gone:
                 stream = self.streams.pop(which)
-                stream.end(now(), stays=stays)
-                self.ending.append(stream)
+                if not self._stop.is_set():  # else nobody sends and closes it any more
+                    stream.end(now(), stays=stays)
+                    self.ending.append(stream)
 
     def of(self, instance: str) -> list[Which]:
         """The processes of a pod whose output goes here."""
@@ -127,6 +128,9 @@ class Lane:
             self._tidy(now())
             self._stop.wait(pause)
         self._save()
+        with self._lock:
+            for stream in self.ending:
+                stream.close()
         self.sender.close()
 
     def _failed(self, why: str, pause: float) -> float:
