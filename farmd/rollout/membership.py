@@ -13,7 +13,7 @@ from typing import Literal
 
 from farmd.pods.state import PodState
 from farmd.rollout.facts import Move, Moves, Need, Side, Snapshot
-from farmd.rollout.stages import StageGoal
+from farmd.rollout.stages import StageGoal, ceiling, goals, minimum
 from scheduler.model import Assignment
 from store.pods import Place
 from store.words import count_of
@@ -150,11 +150,33 @@ def grown(shot: Snapshot, count: int, stay: int, floor: int) -> Moves | Need:
     """
     source, target = shot.sides
     headroom = source.serving + target.serving - floor - _aside(shot)
+    if target.outdated and target.desired >= count:
+        return _offered(shot, _superseding(shot, target.desired - count, headroom, floor))
     if target.desired > count:
         return _offered(shot, list(_less("trim", target, target.desired - count, headroom, shot.now)))
     chosen = [*_kept(shot, headroom, floor), *[Move("grow")] * (count - target.desired)]
     idle = [each for each in leaving(source, shot.now) if shot.back and not each.cost]
     return _offered(shot, chosen + [Move("drop", each.place) for each in idle[: source.desired - stay]])
+
+
+def _superseding(shot: Snapshot, surplus: int, headroom: int, floor: int) -> list[Move]:
+    """Pods in place of those of a superseded version. Where the floor lets none of these leave, pods come
+    beside them: one, and once that is available as many as there may be; of these a ``surplus`` is not
+    replaced when it leaves.
+    """
+    source, target = shot.sides
+    moves, outdated = _kept(shot, headroom, floor), set(target.outdated)
+    for at, move in enumerate(moves):
+        if surplus > 0 and move.source in outdated:
+            moves[at], surplus = Move("trim", move.source), surplus - 1
+    if moves or headroom > 0:
+        return moves
+    record = shot.rollout
+    there = source.desired + source.terminating + target.desired
+    room = ceiling(record, goals(record, minimum(record))) - there
+    coming = sum(not state.available for state in target.own.values())
+    wanted = len(outdated) if target.settled else 1
+    return [Move("grow")] * max(0, min(room, wanted - coming))
 
 
 def shrunk(shot: Snapshot, count: int, stay: int, floor: int) -> Moves | Need:

@@ -100,3 +100,25 @@ def test_r14_a_version_is_superseded_by_name_only(rolling: Rolling) -> None:
         rolling.scene.run(RC.update(rolling.scene.call, spec, now=False))
     assert rolling.rollout is not None
     assert rolling.rollout.to_manifest == rollout.to_manifest
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        {"strategy": "availability", "stages": [2, "100%"]},
+        {"strategy": "availability", "stages": [2, "100%"], "tolerate": 1},
+        {"strategy": "resourceutil", "stages": [2, "100%"]},
+        {"stages": [2, "100%"]},
+    ],
+)
+def test_r14_a_healthy_version_is_superseded_once_old_pods_have_left_for_it(
+    rolling: Rolling, policy: dict[str, Any]
+) -> None:
+    """Nothing is left above the floor then, so the fix comes before what it replaces goes."""
+    two, *rest = policy["stages"]
+    rollout = rolling.begin(**policy | {"stages": [{"to": two, "bake": 30}, *rest]})
+    rolling.until(lambda: rolling.state and rolling.state.phase == "baking")
+    assert superseding(rolling, 20) is not None
+    rolling.whole("done")
+    (rc,) = rolling.scene.sight.rcs.values()
+    assert rc.manifest != rollout.to_manifest
