@@ -47,6 +47,8 @@ IDENTITY = "process.json"
 EXITS = "exits.jsonl"
 CHUNK = 65536
 LAST_CHUNKS = 16
+"""What is read of an output whose writers may be left: as much as a pipe of an ordinary user holds."""
+LEFT = b"farmd: error: processes of this workload are left: they could not be killed\n"
 BLANK_LINE = b"\n" + b" " * 190 + b"\n"
 
 
@@ -253,15 +255,18 @@ def sweep(main: int, source: int, log: log_files.Log, own: str) -> None:
     forward(main, signal.SIGKILL)
     if own:
         group.kill(own)
-    group.end_children()
+    ended = group.end_children()
     os.set_blocking(source, False)
     try:
-        data = os.read(source, CHUNK)
-        while data:
+        # What could not be killed may write without an end.
+        for _ in range(LAST_CHUNKS):
+            if not (data := os.read(source, CHUNK)):
+                break
             log.write(data)
-            data = os.read(source, CHUNK)
     except BlockingIOError:
         pass
+    if not ended:
+        log.write(LEFT)
 
 
 def hold_lease(spec: dict[str, Any], main: int, ended: list[str]) -> None:

@@ -48,6 +48,24 @@ print(group.end_children(), open(f"/proc/self/task/{me}/children").read().split(
     assert run(code, HOPPERS) == "True []\n"
 
 
+def test_output_that_never_ends_of_what_cannot_be_killed_holds_up_no_shim_and_is_told() -> None:
+    # A file without an end stands in for the pipe of a process that the kernel does not let it kill.
+    code = """
+import shim
+class Log:
+    parts = 0
+    def write(self, part):
+        self.parts, self.last = self.parts + 1, part
+        if self.parts > 1000:
+            sys.exit("it reads without an end")
+log = Log()
+group.end_children = lambda: False
+shim.sweep(2**22 - 1, os.open("/dev/zero", os.O_RDONLY), log, "")
+print(log.last.decode().strip())
+"""
+    assert run(code) == "farmd: error: processes of this workload are left: they could not be killed\n"
+
+
 def test_a_command_of_init_that_hangs_before_it_is_a_program_ends_at_its_timeout(tmp_path: Path) -> None:
     # A control group whose file lets nobody write: the child stands in open().
     os.mkfifo(tmp_path / "cgroup.procs")
