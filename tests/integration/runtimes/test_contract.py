@@ -98,6 +98,14 @@ async def test_its_environment_is_what_its_manifest_says(rig: Agents, make: Make
     assert "CONSUL" not in text
 
 
+async def test_it_has_no_descriptors_but_input_and_output(rig: Agents, make: Make) -> None:
+    running = await rig.agent()
+    # No list of the folder: that would need one more descriptor.
+    script = "for n in $(seq 0 255); do test -e /proc/$$/fd/$n && found=$found,$n; done; echo has $found end"
+    await rig.want(make(f"{script}; {WAITS}"))
+    assert "has ,0,1,2 end" in (await logged(running, " end")).splitlines()
+
+
 async def test_a_killed_one_is_started_again_and_its_end_is_told(rig: Agents, make: Make) -> None:
     await rig.agent()
     await rig.want(make(WAITS))
