@@ -16,6 +16,7 @@ import time
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import signal
+    from collections.abc import Callable
     from typing import Any
 else:
     try:
@@ -209,7 +210,15 @@ def kill_children() -> None:
 
 
 def end_children(seconds: float = END_SECONDS) -> bool:
-    """Kill and reap this process's children, and those that it adopts meanwhile; whether none is left."""
+    """Kill and reap this process's children, and those that it adopts meanwhile; whether none is left.
+
+    Where that takes too long, all descendants are stopped and killed: a tree of processes that forks at its
+    leaves would else lose one generation at a time.
+    """
+    return _end_children(kill_children, seconds) or _end_children(_kill_descendants, END_SECONDS)
+
+
+def _end_children(killing: Callable[[], None], seconds: float) -> bool:
     give_up = time.monotonic() + seconds
     while time.monotonic() < give_up:
         try:
@@ -217,9 +226,35 @@ def end_children(seconds: float = END_SECONDS) -> bool:
                 continue
         except ChildProcessError:
             return True
-        kill_children()
+        killing()
         time.sleep(_PAUSE)
     return False
+
+
+def _kill_descendants() -> None:
+    found = _descendants()
+    for number in (signal.SIGSTOP, signal.SIGKILL):
+        for pid in found:
+            try:
+                os.kill(pid, number)
+            except OSError:
+                pass
+
+
+def _descendants() -> set[int]:
+    """The children of this process, and theirs, also those of their threads."""
+    found, ahead = set[int](), [os.getpid()]
+    while ahead:
+        tasks = f"/proc/{ahead.pop()}/task"
+        try:
+            for task in os.listdir(tasks):
+                with open(f"{tasks}/{task}/children", encoding="ascii") as file:
+                    children = {int(pid) for pid in file.read().split()} - found
+                ahead += children
+                found |= children
+        except OSError:
+            pass  # it has ended
+    return found
 
 
 def ticks(pid: int) -> int:

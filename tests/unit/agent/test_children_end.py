@@ -48,6 +48,26 @@ print(group.end_children(), open(f"/proc/self/task/{me}/children").read().split(
     assert run(code, HOPPERS) == "True []\n"
 
 
+def test_descendants_in_sessions_of_their_own_are_ended_however_deep_they_are() -> None:
+    code = """
+import time
+group.adopt()
+read, write = os.pipe()
+if os.fork() == 0:
+    for _ in range(200):
+        os.setsid()
+        if os.fork():
+            time.sleep(30)
+            os._exit(0)
+    os.write(write, b"x")
+    time.sleep(30)
+    os._exit(0)
+os.read(read, 1)
+print(group.end_children(0.2), open(f"/proc/self/task/{me}/children").read().split())
+"""
+    assert run(code) == "True []\n"
+
+
 def test_output_that_never_ends_of_what_cannot_be_killed_holds_up_no_shim_and_is_told() -> None:
     # A file without an end stands in for the pipe of a process that the kernel does not let it kill.
     code = """
