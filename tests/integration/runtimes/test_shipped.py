@@ -24,3 +24,10 @@ def test_under_the_shipped_units(tmp_path: Path) -> None:
     machine.put("opt/farmd/bin/farmd", PROGRAM, 0o755)
     done = machine.suite(str(Path(__file__).with_name("shipped.py")))
     assert done.status == 0, done.output
+
+
+def test_containers_with_control_groups_of_version_2(tmp_path: Path) -> None:
+    machine = UserModeMachine(tmp_path, {"/opt/bin/consul": binary("consul").resolve()})
+    machine.put("etc/containers/policy.json", '{"default": [{"type": "insecureAcceptAnything"}]}')
+    done = machine.suite(str(Path(__file__).with_name("measured.py")))
+    assert done.status == 0, done.output
