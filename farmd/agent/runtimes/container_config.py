@@ -41,9 +41,9 @@ def labels(node: str, launch: Launch) -> dict[str, str]:
         "farmd.restart": str(launch.restart),
         "farmd.ports": json.dumps(dict(launch.ports)),
         "farmd.logs": f"{logs.max_bytes} {logs.keep}",
-        LEASE: lease_of(
-            launch.manifest
-        ),  # also where it is empty: an image or a manifest may claim another one
+        # These also where they are empty: an image or a manifest may claim others.
+        LEASE: lease_of(launch.manifest),
+        INIT: "",
     }
 
 
@@ -134,7 +134,8 @@ def init_body(
     body = create_body(node, launch, binds, files)
     variables = dict(each.split("=", 1) for each in body.get("Env", ()))
     body["Entrypoint"] = words(step.command, variables)
-    body["Labels"] = {INIT: node, "farmd.instance": launch.instance}
+    # An image's labels must not make a pod of it.
+    body["Labels"] = {NODE: "", LEASE: "", INIT: node, "farmd.instance": launch.instance}
     for name in ("Cmd", "ExposedPorts"):
         body.pop(name, None)
     body["HostConfig"].pop("PortBindings", None)

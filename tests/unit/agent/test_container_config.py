@@ -19,7 +19,7 @@ from farmd.agent.runtimes import container_config, container_files
 from farmd.agent.runtimes.container_listing import described
 from farmd.agent.runtimes.runtime import Launch
 from store.containers import Container, Device, File, Limits, Mount, Secret, Ulimit
-from store.manifests import Manifest, Port
+from store.manifests import Init, Manifest, Port
 from store.reality import Exit
 
 SHA = "a" * 64
@@ -34,6 +34,8 @@ def body(options: dict[str, Any] | None = None, binds: Any = (), **fields: Any) 
     launch = Launch(
         instance="web~1", sha=SHA, manifest=manifest, ports=ports, start="s1", started=5.5, restart=2
     )
+    if manifest.init:
+        return container_config.init_body("n1", launch, manifest.init[0], binds)
     return container_config.create_body("n1", launch, binds)
 
 
@@ -61,9 +63,13 @@ def test_the_labels_tell_of_a_start_what_a_shims_record_tells() -> None:
 
 
 def test_people_cannot_take_the_agents_labels() -> None:
-    made = body({"labels": {"farmd.node": "other", "farmd.lease": "9 9 KILL", "team": "web"}})
+    claimed = {"farmd.node": "other", "farmd.lease": "9 9 KILL", "farmd.init": "n1", "team": "web"}
+    made = body({"labels": claimed})
     assert (made["Labels"]["farmd.node"], made["Labels"]["team"]) == ("n1", "web")
-    assert made["Labels"]["farmd.lease"] == ""
+    assert (made["Labels"]["farmd.lease"], made["Labels"]["farmd.init"]) == ("", "")
+    made = body({"labels": claimed}, init=[Init(command=["true"])])
+    told = {"farmd.node": "", "farmd.lease": "", "farmd.init": "n1", "farmd.instance": "web~1"}
+    assert made["Labels"] == told  # an engine adds those of the image that these do not replace
 
 
 @pytest.mark.parametrize(
