@@ -160,14 +160,14 @@ class OneTimeKeys:
             raise _refused("the key is unknown")
         ident = access.ident(key)
         self._forget_burnt()
-        if ident in self._burnt:
-            raise _refused("the key was used")
+        self._require_new(ident)
         if len(self._burnt) >= MOST_BURNT:
             raise web.HTTPServiceUnavailable(text="too many keys were used within five minutes")
         entry = await self._client.read(self._place(key), mode="consistent")
         if entry is None:
             raise _refused("the key is unknown or was already used")
         record = self._judged(entry, request)
+        self._require_new(ident)  # others came with it while it was read
         self._burnt[ident] = self._clock.mono()
         # The check comes first, because the deletion of a missing key would succeed.
         burning = [
@@ -181,6 +181,13 @@ class OneTimeKeys:
         except OutcomeUnknown as error:
             raise _refused("Consul did not confirm that the key is unused: try again") from error
         return record
+
+    def _require_new(self, ident: str) -> None:
+        """Refuse a key that was used. Its holder may write it again while its command runs: the note of that
+        would end.
+        """
+        if ident in self._burnt or (self._records is not None and self._records.noted(ident)):
+            raise _refused("the key was used")
 
     async def _commit(self, burning: list[Operation], ident: str, record: OneTime) -> None:
         if self._records is not None:

@@ -10,7 +10,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
 
-from farmd.agent.access import OneTimeKeys
+from farmd.agent.access import BURNT_SECONDS, OneTimeKeys
 from farmd.agent.access_records import AGAIN_SECONDS, AccessRecords
 from farmd.housekeeping.chores import AccessAuditing
 from farmd.runtime import tasks
@@ -145,6 +145,41 @@ async def test_r42_a_key_opens_once_also_where_the_agents_token_may_not_write_no
     assert (await note(home, access.ident(key)) is None) is older
     with pytest.raises(web.HTTPForbidden):
         await keys.use(key, request)
+
+
+async def test_r42_a_key_that_is_sent_again_or_written_again_ends_no_note_of_a_command_that_runs(
+    home: House,
+) -> None:
+    by, key = records(home), access.made()
+    running = asyncio.create_task(by.run())
+    cluster, ident = home.context.cluster, access.ident(key)
+
+    async def write() -> None:
+        now = home.clock.now()
+        asked = msgspec.structs.replace(
+            ASKED, cluster=cluster, request=Asked("GET", "/v1/exec/web"), issued=now, expires=now + 30
+        )
+        await home.client.put(home.keys.access(access.EXEC, "n1", ident), codec.encode(asked))
+
+    await write()
+    keys = OneTimeKeys(
+        home.context.client, home.keys, "n1", lambda: cluster, home.clock, lambda *_: None, access.EXEC, by
+    )
+    request = make_mocked_request("GET", "/v1/exec/web", match_info={"instance": "web"})
+    uses = await asyncio.gather(keys.use(key, request), keys.use(key, request), return_exceptions=True)
+    assert sorted(type(each).__name__ for each in uses) == ["HTTPForbidden", "OneTime"]
+    await home.clock.advance(BURNT_SECONDS + 1)
+    await write()
+    with pytest.raises(web.HTTPForbidden):
+        await keys.use(key, request)
+    await home.clock.advance(1)
+    assert await audited(home) == []
+    by.end(ident, {"code": 3})
+    await home.clock.advance(1)
+    [found] = await audited(home)
+    assert isinstance(found.after, dict)
+    assert (found.after.get("code"), found.after.get("error")) == (3, None)
+    await tasks.end(running)
 
 
 async def test_what_an_agent_makes_up_is_of_its_node_of_now_and_bounded(home: House) -> None:
