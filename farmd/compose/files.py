@@ -27,14 +27,15 @@ from farmd.deploy.spec import (
     VolumeOptions,
     VolumeSpec,
 )
+from store import config as config_keys
+from store import secrets
 from store.errors import InputInvalid
 
 # Variables, configs and secrets of a compose service: from files, and from the caller's variables.
 #
 # An external secret is not read here: its file lies on the machines, or its ciphertext in Consul, as does the
-# value of an external config. Any other one travels with its
-# service, as a config does, and lies in Consul; so it is read only where the person said that this is
-# meant.
+# value of an external config. Any other one travels with its service, as a config does, and lies in Consul;
+# so it is read only where the person said that this is meant.
 
 WITH_FILES = "--with-files"
 
@@ -148,6 +149,7 @@ def _external(file: schema.File, path: str, name: str) -> FileMount:
     """A sealed secret if its name has a slash, as no file of the machines' folder of secrets has."""
     if "/" not in name:
         return _mount(file, path, name)
+    secrets.parsed(name, f"secrets.{file.source}.name")
     return replace(_mount(file, path, posixpath.basename(path)), secret=name)
 
 
@@ -155,7 +157,9 @@ def _key(where: str, source: str, said: schema.Config) -> ConfigSpec:
     """A config key, whose value is read at the deployment."""
     if said.file or said.environment or said.content is not None:
         refuse(where, "external and a content", "one of them")
-    return ConfigSpec(name=source, kv=said.name or source)
+    kv = said.name or source
+    config_keys.valid_path(kv, f"{where}.name", foreign=True)
+    return ConfigSpec(name=source, kv=kv)
 
 
 def _travels(

@@ -107,6 +107,14 @@ DOCUMENTS: dict[str, tuple[str, str]] = {
         "under /etc/farmd/secrets",
     ),
     "secret not external": ("services: {a: {image: x, secrets: [s]}}\nsecrets: {s: }", "external: true"),
+    "sealed secret's version": (
+        "services: {a: {image: x, secrets: [s]}}\nsecrets: {s: {external: true, name: shop/db@x}}",
+        "line 2: secrets.s.name: found 'shop/db@x', expected NAME or NAME@VERSION",
+    ),
+    "external config's key": (
+        "services: {a: {image: x, configs: [c]}}\nconfigs: {c: {external: true, name: a b}}",
+        "line 2: configs.c.name: found 'a b', expected names of letters",
+    ),
     "external volume": (
         "services: {a: {image: x}}\nvolumes: {v: {external: maybe}}",
         "volumes.v.external: found 'maybe'",
