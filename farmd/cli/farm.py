@@ -79,7 +79,7 @@ class FleetView(NamedTuple):
     is_flag=True,
     help="One line per datacenter, and all objects that are not well.",
 )
-@click.option("--usage", is_flag=True, help="Also what pods use, as the agents of their nodes tell.")
+@click.option("--usage", is_flag=True, help="Also show what pods use, as reported by their nodes' agents.")
 @most_nodes
 async def top(invocation: Invocation, once: bool, everywhere: bool, usage: bool, most: int) -> None:
     """The fleet at a glance: farms, nodes, what owns pods, freezes, latest changes.

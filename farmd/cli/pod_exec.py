@@ -37,7 +37,7 @@ from store.nodes import NodeStore
 @click.argument("words", metavar="-- COMMAND...", nargs=-1, required=True)
 @click.option("-i", "--stdin", is_flag=True, help="Pass this command's input on.")
 @click.option("-t", "--tty", is_flag=True, help="Give the command a terminal.")
-@click.option("-p", "--process", default="", metavar="NAME", help="Beside this sidecar, which must run.")
+@click.option("-p", "--process", default="", metavar="NAME", help="Run it beside this running sidecar.")
 async def exec_(
     invocation: Invocation, pod: str, words: tuple[str, ...], stdin: bool, tty: bool, process: str
 ) -> None:

@@ -260,7 +260,7 @@ def top_table(rows: Sequence[TopRow], broken: Sequence[str]) -> Table:
         name=lambda row: f"pod/{row.pod.node}/{row.pod.instance}",
         plain=_plain_pod,
         broken=broken,
-        empty="no pod whose agent tells what it uses",
+        empty="no agent reports what its pods use",
     )
 
 
