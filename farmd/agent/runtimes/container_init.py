@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -117,7 +118,7 @@ class InitContainers:
         tail = Tail(lambda _: None, launch.secrets.values)
         async with contextlib.aclosing(self._engine.stream(self._engine.logs(handle, 0))) as told:
             async for piece in told:
-                for line in piece.splitlines(keepends=True):
+                for line in io.BytesIO(piece):
                     tail.write(line.partition(b" ")[2])
         return tail.take()
 

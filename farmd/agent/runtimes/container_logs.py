@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import datetime
+import io
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -105,7 +106,7 @@ class ContainerLogs:
             async with contextlib.aclosing(self._engine.stream(pieces)) as told:
                 async for piece in told:
                     lines = []
-                    for line in piece.splitlines(keepends=True):
+                    for line in io.BytesIO(piece):  # a carriage return ends none
                         time, _, text = line.partition(b" ")
                         at = time.decode("ascii", "replace")
                         seen += at == before
@@ -153,4 +154,5 @@ def _load(place: Path, start: str) -> Position:
         found = msgspec.json.decode(place.read_bytes(), type=Position)
     except (OSError, msgspec.DecodeError):
         return Position(start)
-    return found if found.start == start else Position(start)
+    # Earlier versions took what follows a carriage return for a time.
+    return found if found.start == start and found.at[:1].isdecimal() else Position(start)

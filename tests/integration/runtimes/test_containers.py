@@ -270,6 +270,21 @@ async def test_r27_an_engine_that_is_killed_and_comes_back_takes_no_container_wi
     assert await logged(running, "signal") == "up\nsignal\n"
 
 
+async def test_output_with_carriage_returns_is_whole_also_after_the_engine_was_killed(
+    rig: Agents, engine: PodmanEngine
+) -> None:
+    running = await rig.agent()
+    await rig.want(container(f"trap 'echo signal' USR1; printf '10%% done\\r20%% done\\rZ Z\\n'; {WAITS}"))
+    await rig.until(lambda r: r.phase == "running")
+    await logged(running, "Z\n")
+    engine.kill()
+    await rig.until(lambda r: "does not answer" in r.reason)
+    engine.start()
+    await rig.until(lambda r: not r.reason)
+    engine.run("kill", "--signal", "USR1", "farmd..n1..web")
+    assert await logged(running, "signal") == "10% done\n20% done\nZ Z\nsignal\n"
+
+
 @pytest.mark.parametrize("engine_first", [True, False])
 async def test_r26_after_a_loss_of_power_each_pod_is_started_once(
     rig: Agents, engine: PodmanEngine, engine_first: bool
