@@ -53,7 +53,9 @@ async def list_(invocation: Invocation, selector: str, node: str) -> None:
             return table
         answers = await agents.of_nodes(cli_usage.fullest(rows))
         how = "; farmctl pod top --max-nodes N asks more"
-        columns = (*table.columns, *cli_usage.columns(answers.used))
+        # The reason stays last: only the last column is folded below its line.
+        *others, reason = table.columns
+        columns = (*others, *cli_usage.columns(answers.used), reason)
         return table._replace(columns=columns, notes=answers.notes(how))
 
     await show(invocation, read)

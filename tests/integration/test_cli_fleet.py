@@ -168,7 +168,7 @@ async def test_what_pods_use_comes_from_the_agents_of_their_nodes() -> None:
             told = (await person.ok("pod", "describe", "web2/hello")).out
             assert "Uses:          unknown: its agent does not answer: " in told
             listed = (await person.ok("pod", "list", "-o", "wide")).out.splitlines()
-            assert listed[0].split()[-2:] == ["CPU", "MEMORY"]
+            assert listed[0].split()[-3:] == ["CPU", "MEMORY", "REASON"]
             assert listed[1].split()[-3:] == ["0.30", "96", "MiB"]
             top = (await person.ok("pod", "top", "--sort", "memory", "-o", "json")).json
             assert [(each["node"], each["owner"], each["cores"]) for each in top["items"]] == [
