@@ -19,7 +19,7 @@ from farmd.agent.model import name_of
 from farmd.agent.runtimes import container_config
 from farmd.agent.runtimes.container_config import Bind
 from farmd.agent.runtimes.container_listing import ENDED, exit_code
-from farmd.agent.runtimes.container_logs import ContainerLogs
+from farmd.agent.runtimes.container_logs import DRAIN_SECONDS, ContainerLogs
 from farmd.agent.runtimes.engine import Engine
 from farmd.agent.runtimes.runtime import InitFailed, Launch
 from farmd.agent.stages import LONGEST_PAUSE, PAUSE, Tail
@@ -114,12 +114,16 @@ class InitContainers:
         return None
 
     async def _output(self, handle: str, launch: Launch) -> str:
-        """The end of a command's output, without what is secret."""
+        """The end of a command's output, without what is secret; what an engine that hangs does not tell is
+        left out.
+        """
         tail = Tail(lambda _: None, launch.secrets.values)
-        async with contextlib.aclosing(self._engine.stream(self._engine.logs(handle, 0))) as told:
-            async for piece in told:
-                for line in io.BytesIO(piece):
-                    tail.write(line.partition(b" ")[2])
+        pieces = self._engine.stream(self._engine.logs(handle, 0), DRAIN_SECONDS)
+        with contextlib.suppress(StartFailed):
+            async with contextlib.aclosing(pieces) as told:
+                async for piece in told:
+                    for line in io.BytesIO(piece):
+                        tail.write(line.partition(b" ")[2])
         return tail.take()
 
     async def _remove(self, container: str) -> None:
