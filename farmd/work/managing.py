@@ -105,7 +105,7 @@ class ManagingKind(NamedKind):
 class ManagingWorker(NamedWorker[S, P]):
     """Keeps one item that manages owners of pods; ``followed`` are their ids."""
 
-    __slots__ = ("_over", "followed")
+    __slots__ = ("_over", "_told", "followed")
 
     kind: ManagingKind
 
@@ -113,6 +113,7 @@ class ManagingWorker(NamedWorker[S, P]):
         super().__init__(kind, claim, session, wake)
         self.followed: Sequence[str] = ()
         self._over: Callable[[], None] | None = None
+        self._told = False
 
     def attach(self) -> None:
         """Hear of what makes room, and of its own state."""
@@ -182,7 +183,9 @@ class ManagingWorker(NamedWorker[S, P]):
 
     def _finish(self) -> None:
         over, self._over = self._over, None
-        if over is not None:
+        # It may try to end the item again before its copy knows that the record is gone.
+        if over is not None and not self._told:
+            self._told = True
             over()
 
     async def gone(self) -> Outcome:

@@ -22,13 +22,16 @@ from store.reality import Intent
 from tests.stateful.fleet import KEYS
 from tests.stateful.scene import Scene
 
+HOUSEKEEPING = (KEYS.tree("access/ends"), KEYS.tree("failsafe"))
 THEIRS = Intent("f" * 64, "feedfeedfeedfeed")
 
 
 def requests_of(scene: Scene, name: str) -> list[Request]:
-    """All that a farm sends from now on, but parked queries, renewals and looks at leader and statuses."""
+    """All that a farm sends from now on, but parked queries, renewals, looks at leader and statuses, and the
+    task of house-keeping that reads the ends of commands each minute.
+    """
     sent: list[Request] = []
-    regular = ("/session/renew/", "/status/leader", KEYS.tree("status"))
+    regular = ("/session/renew/", "/status/leader", KEYS.tree("status"), *HOUSEKEEPING)
     line = scene.farms[name].line
     send = line.send
 
