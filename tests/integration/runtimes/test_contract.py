@@ -20,6 +20,7 @@ import pytest
 from aiohttp import web
 
 from farmd.agent.model import ArtifactConfig
+from farmd.agent.pod import Pod
 from farmd.agent.runtimes.runtime import Execution
 from farmd.agent.secrets import SecretConfig
 from store.access import Exec
@@ -499,8 +500,11 @@ async def ran(
 
 
 async def begun(running: Running, script: str, *, tty: bool = False) -> Execution:
-    pod = running.agent.pods.get("web")
-    assert pod is not None
+    async def up() -> Pod | None:
+        found = running.agent.pods.get("web")
+        return found if found is not None and found.identity is not None else None
+
+    pod = await eventually(up, what="the agent's knowledge of what it started")
     assert pod.identity is not None
     assert pod.manifest is not None
     wanted = Exec(command=("/bin/sh", "-c", script), tty=tty, term="vt100")

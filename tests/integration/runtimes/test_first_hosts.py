@@ -110,7 +110,10 @@ systemctl reload consul
 until [ -e end ]; do
   test ! -e failed
   for asked in host-{number}.*; do
-    if [ -e $asked ] && [ ! -e $asked/done ]; then sh -eux $asked/command <$asked/input; touch $asked/done; fi
+    if [ -e "$asked" ] && [ ! -e "$asked/done" ]; then
+      sh -eux "$asked/command" <"$asked/input"
+      touch "$asked/done"
+    fi
   done
   sleep 0.5
 done
