@@ -59,7 +59,18 @@ def goal(shot: Snapshot) -> StageGoal:
     wanted = stages(shot)[stage(shot)]
     if switched and not wanted.switch:
         wanted = dataclasses.replace(wanted, bake=shot.rollout.policy.keep_old)
-    return raised(shot.rollout, wanted, shot.new.desired, floor(shot)) if shot.new is not None else wanted
+    return raised(shot.rollout, wanted, _arrived(shot), floor(shot)) if shot.new is not None else wanted
+
+
+def _arrived(shot: Snapshot) -> int:
+    """How many new pods a stage keeps. Those beside all others, until a superseded version is replaced, are
+    no part of it.
+    """
+    assert shot.new is not None
+    record, count = shot.rollout, shot.new.desired
+    if shot.new.outdated and shot.old is not None and record.policy.strategy == "availability":
+        count -= max(0, shot.old.desired + count - record.replicas)
+    return count
 
 
 @once

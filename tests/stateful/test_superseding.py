@@ -122,3 +122,19 @@ def test_r14_a_healthy_version_is_superseded_once_old_pods_have_left_for_it(
     rolling.whole("done")
     (rc,) = rolling.scene.sight.rcs.values()
     assert rc.manifest != rollout.to_manifest
+
+
+@pytest.mark.parametrize("strategy", ["availability", "resourceutil", "rolling"])
+@pytest.mark.parametrize("to", [1, "50%"])
+def test_r14_a_stage_has_as_many_new_pods_as_before_however_often_its_version_is_superseded(
+    rolling: Rolling, strategy: str, to: int | str
+) -> None:
+    rollout = rolling.begin(strategy=strategy, stages=[to, {"to": "100%", "approve": True}])
+    rolling.until(lambda: rolling.said(rollout.id).asks)
+    before = [len(rolling.scene.places(side)) for side in (rollout.new, rollout.old)]
+    for times in (1, 2, 3):
+        assert superseding(rolling, 20 + times) is not None
+        rolling.until(lambda times=times: rolling.state and rolling.state.superseded == times)  # type: ignore[misc]
+        rolling.until(lambda: rolling.said(rollout.id).asks, 300)
+        rolling.scene.advance(10.0)
+        assert [len(rolling.scene.places(side)) for side in (rollout.new, rollout.old)] == before
