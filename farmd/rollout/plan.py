@@ -223,7 +223,7 @@ def _resumed(shot: Snapshot, state: RolloutState) -> Plan:
         hint = f"farmctl rollout resume | revert | abort {shot.rollout.name}"
         return Plan(blocked=Blocked("failed", f"{state.cause}; {hint}"), fault=state.cause)
     return Plan(
-        turn=Turn("take", replace(_moves_on(shot, state.stage), idle=state.idle), "what held it is over")
+        turn=Turn("take", replace(_moves_on(shot, stage(shot)), idle=state.idle), "what held it is over")
     )
 
 
@@ -256,7 +256,7 @@ def _cause(shot: Snapshot) -> str:
 def _baking(shot: Snapshot, state: RolloutState) -> Plan:
     """A stage was reached: let it bake, and wait for approval if the stage needs it."""
     if not _as_wanted(shot):
-        return Plan(turn=Turn("take", _moves_on(shot, state.stage), "it was scaled"))
+        return Plan(turn=Turn("take", _moves_on(shot, stage(shot)), "it was scaled"))
     if (fault := progress.fault(shot, complete(shot))) is not None:
         return fault
     if not complete(shot):
@@ -265,19 +265,19 @@ def _baking(shot: Snapshot, state: RolloutState) -> Plan:
         return waits
     if last(shot):
         # Only a rollout that has taken its controllers can end: the end writes both.
-        ending = replace(_moves_on(shot, state.stage), reached=state.reached)
+        ending = replace(_moves_on(shot, stage(shot)), reached=state.reached)
         return Plan(turn=Turn("take", ending, "the last stage is over"))
-    if (waits := _unapproved(shot, state.stage + 1)) is not None:
+    if (waits := _unapproved(shot, stage(shot) + 1)) is not None:
         return waits
     # The service switches before the old pods of the next stage leave.
-    if stages(shot)[state.stage + 1].switch and not state.switched:
+    if stages(shot)[stage(shot) + 1].switch and not state.switched:
         return Plan(turn=_switch(shot, state))
-    return Plan(turn=Turn("take", _moves_on(shot, state.stage + 1), f"stage {state.stage + 2} begins"))
+    return Plan(turn=Turn("take", _moves_on(shot, stage(shot) + 1), f"stage {stage(shot) + 2} begins"))
 
 
 def _gated(shot: Snapshot, state: RolloutState, reached: StageGoal) -> Plan | None:
     """Wait for the bake time of a stage and for its gates, up to their deadline."""
-    told = "the service is switched" if state.switched else f"stage {state.stage + 1} is reached"
+    told = "the service is switched" if state.switched else f"stage {stage(shot) + 1} is reached"
     patience = shot.rollout.policy.progress_deadline
     limits = judgement.limits(reached.gates, shot.gates, state.reached, reached.bake, patience)
     if limits and limits[0][0] <= shot.now:
@@ -293,7 +293,9 @@ def _switch(shot: Snapshot, state: RolloutState) -> Turn:
     """The service names the other version from now on. Forward, the old pods stay for a while as they are."""
     if state.back:
         return Turn("switch", replace(state, since=shot.now, switched=False), "the old version serves again")
-    switched = replace(state, phase="baking", since=shot.now, reached=shot.now, switched=True)
+    switched = replace(
+        state, phase="baking", stage=stage(shot), since=shot.now, reached=shot.now, switched=True
+    )
     return Turn("switch", switched, "the new version serves")
 
 
@@ -369,7 +371,7 @@ def _passed(shot: Snapshot, state: RolloutState) -> Plan:
         left = f"; {count_of(shot.away, 'absent node')} not waited for" if shot.away else ""
         return _end(shot, "done", f"{shot.rollout.replicas} pods of the new version are available{left}")
     if goal(shot).rests or _unapproved(shot, now + 1) is not None:
-        resting = replace(state, phase="baking", since=shot.now, reached=shot.now)
+        resting = replace(state, phase="baking", stage=now, since=shot.now, reached=shot.now)
         return Plan(turn=Turn("rest", resting, f"stage {now + 1} is reached"))
     if wanted[now + 1].switch and not state.switched:
         return Plan(turn=_switch(shot, state))

@@ -81,8 +81,20 @@ def stages(shot: Snapshot) -> tuple[StageGoal, ...]:
 
 @once
 def stage(shot: Snapshot) -> int:
-    """The present stage; a person may have edited the record so that there are fewer."""
-    return min(shot.state.stage if shot.state is not None else 0, len(stages(shot)) - 1)
+    """The present stage. A scale may leave fewer of them: by that none begins that waits for a word, and none
+    before which the service is to be switched.
+    """
+    state, found = shot.state, stages(shot)
+    number = min(state.stage if state is not None else 0, len(found) - 1)
+    while state is not None and not state.back and number and _early(shot, state, number):
+        number -= 1
+    return number
+
+
+def _early(shot: Snapshot, state: RolloutState, number: int) -> bool:
+    """Whether what comes before a stage has not happened."""
+    wanted = stages(shot)[number]
+    return (wanted.switch and not state.switched) or (wanted.approve and shot.rollout.approved <= number)
 
 
 def last(shot: Snapshot) -> bool:

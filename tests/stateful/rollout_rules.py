@@ -66,7 +66,7 @@ def _taken_together(look: Look, rollout: Rollout) -> Iterable[str]:
 
 def _counted(look: Look, moment: Moment, rollout: Rollout) -> Iterable[str]:
     """Counts change with the pods, and neither grows beyond what there may be (P2)."""
-    total = 0
+    total = was = 0
     for rc in _sides(rollout):
         key = look.keys.record("rcs", rc)
         before = look.record(ReplicationController, moment.before.get(key))
@@ -74,6 +74,7 @@ def _counted(look: Look, moment: Moment, rollout: Rollout) -> Iterable[str]:
         if before is None or after is None:
             continue
         total += after.replicas_desired
+        was += before.replicas_desired
         change = sum(p[0] == rc for p in moment.added) - sum(p[0] == rc for p in moment.gone)
         pods = len(look.pods(rc))
         if pods > max(after.replicas_desired, pods - change):
@@ -85,7 +86,7 @@ def _counted(look: Look, moment: Moment, rollout: Rollout) -> Iterable[str]:
             counts = before.replicas_desired, after.replicas_desired
             yield f"{after.name}: {change} pods more, the counts are {counts}"
     most = ceiling(rollout, goals(rollout, minimum(rollout)))
-    if total > most:
+    if total > most and total > was:
         yield f"both counts are {total}, at most {most} may be"
 
 
@@ -114,7 +115,10 @@ def _switched(look: Look, moment: Moment, rollout: Rollout) -> Iterable[str]:
     state = _state(look, moment.before.get(look.keys.work(KIND, rollout.id)), rollout)
     named = rollout.new if state is not None and state.switched else rollout.old
     left = sorted(pod for pod in moment.gone if pod[0] == named and look.served(named, pod[1:]))
-    if left and not all(_forced(look, node) for _, node, _ in left):
+    # After a scale the version that serves has more pods than there are to be.
+    before = look.record(ReplicationController, moment.before.get(look.keys.record("rcs", named)))
+    surplus = max(0, before.replicas_desired - rollout.replicas) if before is not None else 0
+    if len(left) > surplus and not all(_forced(look, node) for _, node, _ in left):
         yield f"{left} leave, and the service names {named}"
 
 

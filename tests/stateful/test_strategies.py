@@ -174,3 +174,34 @@ def test_r14_a_drained_and_a_lost_node_leave_a_rollout_of_both_versions(scene: S
     rolling.ask(lambda: commands.approve(scene.call, "web", everything=True))
     rolling.whole("done")
     assert not set(lost) & {node for _, node, _ in scene.sight.pods}
+
+
+def test_a_scale_that_leaves_fewer_stages_switches_the_service_before_old_pods_leave(scene: Scene) -> None:
+    rolling = served(scene)
+    for number in range(4):
+        scene.add_node(f"more{number}", {"zone": "a"}, 4.0)
+    rollout = rolling.begin(strategy="blue-green", stages=["30%", "60%", "100%"], keep_old=10)
+    rolling.until(lambda: rolling.state and rolling.state.stage == 2, step=0.02)
+    assert rolling.ask(lambda: commands.scale(scene.call, "web", 2))
+    rolling.until(lambda: rolling.state and rolling.state.switched, step=0.02)
+    assert [len(scene.places(rc)) for rc in (rollout.old, rollout.new)] == [2, 2]
+    rolling.fields["replicas"] = 2
+    rolling.whole("done")
+
+
+@pytest.mark.parametrize("strategy", ["rolling", "availability", "resourceutil"])
+def test_a_scale_that_leaves_fewer_stages_begins_none_that_waits_for_a_word(
+    scene: Scene, strategy: str
+) -> None:
+    rolling = Rolling(scene)
+    stages = [1, {"to": "30%", "bake": 30}, {"to": "100%", "approve": True}]
+    rollout = rolling.begin(strategy=strategy, stages=stages)
+    rolling.until(lambda: rolling.state and rolling.state.stage == 1, step=0.02)
+    assert rolling.ask(lambda: commands.scale(scene.call, "web", 3))
+    rolling.until(lambda: rolling.said(rollout.id).asks)
+    scene.advance(30.0)
+    assert rolling.said(rollout.id).asks == 2
+    assert len(scene.places(rollout.old)) > 0
+    assert rolling.ask(lambda: commands.approve(scene.call, "web"))
+    rolling.fields["replicas"] = 3
+    rolling.whole("done")
