@@ -273,7 +273,7 @@ class PrefixCache(TreeCopy[T]):
         below = [shard.prefix] if most else below
         items = list[RawEntry]()
         async with self._reading:
-            # The sentinel last: whoever deletes the tree after it was read would leave parts without records.
+            # The sentinel is read last: if it is there, the tree was not deleted while the parts were read.
             for prefix in below if most else [*below, sentinel]:
                 items += (await self._client.list(prefix, mode="consistent")).items
         return Portion(listed.index, items, names=frozenset(listed.items), below=tuple(below), parts=found)

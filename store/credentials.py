@@ -145,7 +145,7 @@ def unreadable(field: str, path: str, error: OSError | ValueError) -> Credential
 
 
 def authorities(field: str, path: str) -> ssl.SSLContext:
-    """Whom servers are believed to be: the authorities of a file, or the machine's if the path is empty.
+    """The authorities that servers are checked against: those of a file, or the machine's if it is empty.
 
     Raises:
         CredentialInvalid: the file cannot be used.

@@ -1,4 +1,4 @@
-"""Processes of the agent's own that do one job and answer it: each ends with whoever waits for it."""
+"""Short-lived child processes of the agent: each does one job, answers, and ends when its waiter does."""
 
 from __future__ import annotations
 

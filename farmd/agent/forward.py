@@ -112,7 +112,7 @@ class Forward:
 
 async def _socket_in(network: int) -> socket.socket:
     """A socket in a network namespace. A thread of its own makes it, because it stays there."""
-    network = os.dup(network)  # whoever cancels this closes the other one
+    network = os.dup(network)  # the caller may close its own if this is cancelled
     loop = asyncio.get_running_loop()
     found: asyncio.Future[socket.socket] = loop.create_future()
 

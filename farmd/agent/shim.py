@@ -225,13 +225,7 @@ class Watch:
         may hold it open, and may go on writing.
         """
         for fd in [fd for fd, owner in self._outputs.items() if owner == pid]:
-            try:
-                for _ in range(LAST_CHUNKS):
-                    if not (part := os.read(fd, CHUNK)):
-                        break
-                    self._sinks[fd](part)
-            except BlockingIOError:
-                pass
+            pass_on_rest(fd, self._sinks[fd])
             self._drop(fd)
 
     def reap(self) -> None:
@@ -248,6 +242,17 @@ class Watch:
                 self.codes[pid] = group.exit_code(status)
 
 
+def pass_on_rest(source: int, sink: Callable[[bytes], None]) -> None:
+    """Pass on what is there of an output that does not block; what could not be killed may write for ever."""
+    try:
+        for _ in range(LAST_CHUNKS):
+            if not (part := os.read(source, CHUNK)):
+                break
+            sink(part)
+    except BlockingIOError:
+        pass
+
+
 def sweep(main: int, source: int, log: log_files.Log, own: str) -> None:
     """Kill the workload's remaining processes (its group, its control group, adopted orphans), and log their
     last output.
@@ -257,14 +262,7 @@ def sweep(main: int, source: int, log: log_files.Log, own: str) -> None:
         group.kill(own)
     ended = group.end_children()
     os.set_blocking(source, False)
-    try:
-        # What could not be killed may write without an end.
-        for _ in range(LAST_CHUNKS):
-            if not (data := os.read(source, CHUNK)):
-                break
-            log.write(data)
-    except BlockingIOError:
-        pass
+    pass_on_rest(source, log.write)
     if not ended:
         log.write(LEFT)
 

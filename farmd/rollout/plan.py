@@ -301,7 +301,7 @@ def _switch(shot: Snapshot, state: RolloutState) -> Turn:
 
 def _unapproved(shot: Snapshot, number: int) -> Plan | None:
     """Wait for approval, if the stage needs it."""
-    if not stages(shot)[number].approve or shot.rollout.approved > number:
+    if not progress.unapproved(shot, number):
         return None
     ask = f"stage {number + 1} waits for farmctl rollout approve {shot.rollout.name}"
     return Plan(blocked=Blocked("unapproved", ask, wanted=True), asks=number + 1)

@@ -94,7 +94,12 @@ def stage(shot: Snapshot) -> int:
 def _early(shot: Snapshot, state: RolloutState, number: int) -> bool:
     """Whether what comes before a stage has not happened."""
     wanted = stages(shot)[number]
-    return (wanted.switch and not state.switched) or (wanted.approve and shot.rollout.approved <= number)
+    return (wanted.switch and not state.switched) or unapproved(shot, number)
+
+
+def unapproved(shot: Snapshot, number: int) -> bool:
+    """Whether a stage waits for a person's word."""
+    return stages(shot)[number].approve and shot.rollout.approved <= number
 
 
 def last(shot: Snapshot) -> bool:

@@ -207,7 +207,7 @@ class RolloutWorker(ManagingWorker[Facts, Plan]):
         services = await rollout_writes.to_end(client, keys, rollout, turn.outcome, stay)
         services = await self._fitting(rollout, services)
         writes = rollout_writes.end(reading, turn, self.context, known, services, over)
-        # The controller that stays tells of the incidents, and of their ends.
+        # The controller that stays reports the incidents, and when they end.
         await self._ended(reading, turn, plan, writes, self.status.incidents.open() if stay else ())
         return Outcome("done")
 

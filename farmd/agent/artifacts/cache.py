@@ -48,7 +48,6 @@ HOUR, LOOK_SECONDS = 3600.0, 600.0
 LEAST_FREE = 0.1
 GOOD_KEPT = 2
 PART, FRESH = "part", "new."
-"""For so long the end of a process that was killed is waited for: a disk may hold it."""
 
 
 class Good(msgspec.Struct):

@@ -201,7 +201,7 @@ class Rules:
             ) from None
 
     def tls(self) -> ssl.SSLContext:
-        """Whom servers are believed to be: the machine's authorities, or those of the node's file.
+        """The authorities that servers are checked against: the machine's, or those of the node's file.
 
         Raises:
             StartFailed: the file cannot be used.

@@ -258,7 +258,7 @@ def _connected(addresses: Sequence[tuple[Any, ...]], seconds: float) -> socket.s
 
 
 def _trusted(authorities: str) -> ssl.SSLContext:
-    """Whom servers are believed to be.
+    """The certificate authorities that servers are checked against.
 
     Raises:
         OSError: the file cannot be used.

@@ -235,13 +235,10 @@ class Containers:
             await self._init.run(launch, binds, files, self._state.logs(launch.instance))
         body = container_config.create_body(self._node, launch, binds, files)
         name = name_of(self._node, launch.instance)
-        docker, ask, container = self._engine.docker, self._engine.ask, launch.manifest.container
+        ask, container = self._engine.ask, launch.manifest.container
         assert container is not None
         try:
-            made = await ask(docker.containers.create(body, name=name))
-            for network, aliases in list(container.networks.items())[1:]:
-                config = {"Container": made.id, "EndpointConfig": {"Aliases": aliases}}
-                await ask((await ask(docker.networks.get(network))).connect(config))
+            made = await self._engine.created(name, body, container.networks)
             if lease := container_config.lease_of(launch.manifest):
                 guarded = Guarded(made.id, launch.instance, launch.start, lease)
                 await asyncio.to_thread(self._guards.begin, guarded)

@@ -93,14 +93,10 @@ class InitContainers:
 
     async def _made(self, launch: Launch, body: dict[str, Any]) -> Any:
         """A new container, in place of one that is left."""
-        docker, ask = self._engine.docker, self._engine.ask
-        name = name_of(self._node, launch.instance) + "..init"
+        name, container = name_of(self._node, launch.instance) + "..init", launch.manifest.container
+        assert container is not None
         await self._remove(name)
-        made = await ask(docker.containers.create(body, name=name))
-        container = launch.manifest.container
-        for network in list(container.networks if container is not None else ())[1:]:
-            await ask((await ask(docker.networks.get(network))).connect({"Container": made.id}))
-        return made
+        return await self._engine.created(name, body, {each: [] for each in container.networks})
 
     async def _ended(self, handle: str, step: Init, launch: Launch) -> int | None:
         """The exit code of a command; None if it takes too long."""

@@ -142,6 +142,18 @@ class Engine:
             options = [str(each).split(",")[0] for each in found.get("SecurityOptions") or []]
         return not {"name=userns", "name=rootless"}.isdisjoint(options)
 
+    async def created(self, name: str, body: dict[str, Any], networks: Mapping[str, list[str]]) -> Any:
+        """Make a container, and connect it to all networks; ``body`` names the first one of these.
+
+        Raises:
+            EngineSilent, EngineRefused: a part of it was not done, or nobody knows.
+        """
+        made = await self.ask(self.docker.containers.create(body, name=name))
+        for network, aliases in list(networks.items())[1:]:
+            config = {"Container": made.id, "EndpointConfig": {"Aliases": aliases}}
+            await self.ask((await self.ask(self.docker.networks.get(network))).connect(config))
+        return made
+
     async def inspected(self, container: str) -> Mapping[str, Any]:
         """All about one container."""
         return await self.ask(self.docker.containers.container(container).show())
